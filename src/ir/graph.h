@@ -1,0 +1,48 @@
+// A closed piece of trace in topological order: what is lowered, compiled and run as one program.
+// Immutable after it is built; keeps its nodes alive.
+#pragma once
+
+#include "ir/node.h"
+
+namespace torch_xla {
+
+// A value inside a graph: input `index` when producer < 0, else output `index` of
+// nodes[producer].
+struct GraphValue {
+  int32_t producer = -1;
+  uint32_t index = 0;
+};
+
+struct GraphNode {
+  NodePtr node;
+  uint32_t first_operand = 0;  // into Graph::operands; node->operands.size() entries
+  uint32_t first_number = 0;   // into Graph::numbers; node->numbers.size() entries
+};
+
+struct Graph {
+  std::vector<GraphNode> nodes;
+  std::vector<GraphValue> operands;
+  std::vector<Number> numbers;
+
+  std::vector<NodePtr> inputs;  // Data or Parameter nodes
+  std::vector<GraphValue> outputs;
+  // donated[i]: the input whose buffer output i may reuse, or -1.
+  std::vector<int32_t> donated;
+
+  // Structure only (signatures, links, input types, donations), without the numbers' values.
+  uint64_t hash = 0;
+  uint64_t hash_high = 0;
+
+  const TensorType& type(GraphValue value) const {
+    return value.producer < 0 ? inputs[value.index]->type(0)
+                              : nodes[value.producer].node->type(value.index);
+  }
+};
+
+// A graph over Parameter inputs, kept by a signature and inlined or called by its nodes.
+struct Computation {
+  std::string name;
+  Graph graph;
+};
+
+}  // namespace torch_xla

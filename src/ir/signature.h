@@ -1,0 +1,78 @@
+// What is known about one call of an operator before any value is: its arguments, the windows of
+// its operands, its outputs, and how it is lowered. Signatures are interned and immutable, so they
+// may be read from any thread and live as long as the process.
+#pragma once
+
+#include "ir/types.h"
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace torch_xla {
+
+// A tensor argument: position in Node::operands, or -1 for None.
+struct OperandRef {
+  int32_t index = -1;
+};
+
+// A number argument: position in Node::numbers. Its value belongs to the node, not to the
+// signature, so that a changing number keeps the signature.
+struct NumberRef {
+  int32_t slot = -1;
+};
+
+// One argument, by position in the operator's schema. Tensor lists (optional ones too) are vectors
+// of OperandRef; number lists (Scalar[]) are vectors of NumberRef.
+using Attribute = std::variant<std::monostate,              // None
+                               bool,                        // bool
+                               int64_t,                     // int, SymInt, memory format, layout
+                               double,                      // float that must be static
+                               std::string,                 // str, Device
+                               DType,                       // ScalarType
+                               std::vector<int64_t>,        // int[], SymInt[]
+                               std::vector<double>,         // float[]
+                               std::vector<bool>,           // bool[]
+                               OperandRef,                  // Tensor, Tensor?
+                               std::vector<OperandRef>,     // Tensor[], Tensor?[]
+                               NumberRef,                   // Scalar, float, 0-d CPU tensor
+                               std::vector<NumberRef>>;     // Scalar[]
+
+struct OutputSpec {
+  DType dtype = DType::Float;
+  Dims sizes;           // as the user sees the tensor
+  Dims strides;         // of the tensor made for it; a dense permutation of `sizes`
+  TensorType frame;     // the value the node yields: `sizes` in order of descending stride
+  Dims frame_to_sizes;  // frame dimension i is dimension frame_to_sizes[i] of `sizes`
+};
+
+class LowerContext;
+using LowerFunction = void (*)(LowerContext&);
+struct Computation;
+class HostCall;
+
+// The first tier that applies, in this order (docs/architecture.md, "Lowering").
+enum class Tier : uint8_t {
+  Direct,         // `lower` appends StableHLO
+  Decomposition,  // `computation` is inlined
+  Host,           // `host_call` runs an ATen kernel
+};
+
+struct Signature {
+  std::string op;  // functional form, "aten::add.Tensor"
+  std::vector<Attribute> arguments;
+  std::vector<Window> operands;      // parallel to Node::operands
+  std::vector<OutputSpec> outputs;   // parallel to the node's values
+  int32_t number_count = 0;
+  bool random = false;  // last operand and last output are the generator's state (u64[2])
+  uint64_t hash = 0;    // stable between processes
+
+  Tier tier = Tier::Host;
+  LowerFunction lower = nullptr;
+  std::shared_ptr<const Computation> computation;
+  std::shared_ptr<const HostCall> host_call;
+};
+
+}  // namespace torch_xla

@@ -1,0 +1,83 @@
+// The vocabulary of values: element type, dense shape, strided window.
+// Plain data, safe to use from any thread.
+#pragma once
+
+#include <c10/core/ScalarType.h>
+#include <c10/util/SmallVector.h>
+
+#include <complex>
+#include <cstdint>
+
+namespace torch_xla {
+
+using DType = c10::ScalarType;
+using Dims = c10::SmallVector<int64_t, 6>;
+
+inline int64_t product(c10::ArrayRef<int64_t> dims) {
+  int64_t result = 1;
+  for (int64_t dim : dims) {
+    result *= dim;
+  }
+  return result;
+}
+
+// Row-major strides of a dense array.
+inline Dims row_major_strides(c10::ArrayRef<int64_t> sizes) {
+  Dims strides(sizes.size());
+  int64_t stride = 1;
+  for (size_t i = sizes.size(); i-- > 0;) {
+    strides[i] = stride;
+    stride *= sizes[i] > 1 ? sizes[i] : 1;
+  }
+  return strides;
+}
+
+// A dense, row-major array: what a StableHLO value and a PJRT buffer hold. The array held by a
+// storage is its *frame*; its order of dimensions is the order in memory.
+struct TensorType {
+  DType dtype = DType::Float;
+  Dims dims;
+
+  int64_t numel() const { return product(dims); }
+  int64_t nbytes() const { return numel() * static_cast<int64_t>(c10::elementSize(dtype)); }
+  bool operator==(const TensorType& other) const {
+    return dtype == other.dtype && dims == other.dims;
+  }
+  bool operator!=(const TensorType& other) const { return !(*this == other); }
+};
+
+// A strided reading of a frame, in elements of `dtype`, as a PyTorch tensor sees its storage.
+struct Window {
+  DType dtype = DType::Float;
+  Dims sizes;
+  Dims strides;
+  int64_t offset = 0;
+
+  int64_t numel() const { return product(sizes); }
+};
+
+// A number of the user's program: an argument such as a learning rate, or a 0-d CPU tensor.
+struct Number {
+  enum class Kind : uint8_t { Bool, Int, Double, Complex };
+  Kind kind = Kind::Int;
+  int64_t integer = 0;            // Bool, Int
+  std::complex<double> floating;  // Double (real part), Complex
+
+  static Number of(bool value) { return {Kind::Bool, value, {}}; }
+  static Number of(int64_t value) { return {Kind::Int, value, {}}; }
+  static Number of(double value) { return {Kind::Double, 0, value}; }
+  static Number of(std::complex<double> value) { return {Kind::Complex, 0, value}; }
+
+  bool is_integral() const { return kind == Kind::Bool || kind == Kind::Int; }
+  double to_double() const {
+    return is_integral() ? static_cast<double>(integer) : floating.real();
+  }
+  int64_t to_int() const {
+    return is_integral() ? integer : static_cast<int64_t>(floating.real());
+  }
+  std::complex<double> to_complex() const {
+    return is_integral() ? std::complex<double>(static_cast<double>(integer)) : floating;
+  }
+};
+
+}  // namespace torch_xla

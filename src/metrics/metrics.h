@@ -1,0 +1,70 @@
+// Counters and timed metrics, with the names PyTorch/XLA users know (metrics.inc lists them).
+// Thread-safe; adding to a counter is one relaxed atomic.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace torch_xla::metrics {
+
+class Counter {
+ public:
+  void add(int64_t n = 1) { value_.fetch_add(n, std::memory_order_relaxed); }
+  int64_t value() const { return value_.load(std::memory_order_relaxed); }
+  void clear() { value_.store(0, std::memory_order_relaxed); }
+
+ private:
+  std::atomic<int64_t> value_{0};
+};
+
+// Created on first use, never destroyed: keep the reference.
+Counter& counter(const std::string& name);
+
+enum class Unit { Nanoseconds, Bytes, Number };
+
+class Metric {
+ public:
+  virtual ~Metric() = default;
+  virtual void add(double sample) = 0;
+};
+Metric& metric(const std::string& name, Unit unit = Unit::Nanoseconds);
+
+// Adds the nanoseconds of its life to a metric.
+class Timed {
+ public:
+  explicit Timed(Metric& metric) : metric_(metric), start_(std::chrono::steady_clock::now()) {}
+  ~Timed() {
+    metric_.add(static_cast<double>(
+        std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() -
+                                                             start_)
+            .count()));
+  }
+  Timed(const Timed&) = delete;
+  Timed& operator=(const Timed&) = delete;
+
+ private:
+  Metric& metric_;
+  std::chrono::steady_clock::time_point start_;
+};
+
+struct MetricData {
+  int64_t count = 0;
+  double total = 0;
+  std::vector<std::pair<double, double>> samples;  // (unix time, value), the newest last
+  Unit unit = Unit::Nanoseconds;
+};
+
+std::vector<std::string> counter_names();  // those that counted since the last clear
+std::vector<std::string> metric_names();
+int64_t counter_value(const std::string& name, bool* found = nullptr);
+MetricData metric_data(const std::string& name, bool* found = nullptr);
+void clear_counters();
+void clear_metrics();
+std::string report(bool with_percentiles = true);
+std::string short_report(const std::vector<std::string>& counters,
+                         const std::vector<std::string>& metrics);
+
+}  // namespace torch_xla::metrics

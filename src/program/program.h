@@ -1,0 +1,39 @@
+// Compiled programs: memory and disk cache in front of the plugin's compiler. Thread-safe.
+#pragma once
+
+#include "pjrt/client.h"
+
+#include <memory>
+#include <string>
+
+namespace torch_xla {
+
+struct ProgramSource {
+  std::string name;                 // for messages and metrics: "step_fn", "sync at train.py:42"
+  std::string text;                 // StableHLO without locations: the key of the disk cache
+  std::string text_with_locations;  // what is compiled
+  pjrt::CompileOptions options;
+  std::vector<TensorType> output_types;
+};
+
+class Program {
+ public:
+  Program(ProgramSource source, pjrt::ExecutablePtr executable);
+  const std::string& name() const { return source_.name; }
+  const std::string& text() const { return source_.text; }
+  pjrt::Executable& executable() const { return *executable_; }
+
+ private:
+  ProgramSource source_;
+  pjrt::ExecutablePtr executable_;
+};
+using ProgramPtr = std::shared_ptr<const Program>;
+
+// From the disk cache, or compiled and stored there. Throws on compile errors, naming the program;
+// a cache that cannot be used only warns. Blocks; call without locks.
+ProgramPtr load_or_compile(ProgramSource source);
+
+// xr.initialize_cache(path, readonly). Empty path: the default of docs/environment.md.
+void initialize_disk_cache(const std::string& path, bool readonly);
+
+}  // namespace torch_xla
