@@ -1,5 +1,5 @@
-// Reading by index: index, gather, index_select, take, embedding. Writing: index_put.cpp and
-// scatter.cpp; searching: search.cpp.
+// Reading by index: index, gather, index_select, take, embedding. Advanced indexing: index_advanced.cpp;
+// writing: index_scatter.cpp; searching: index_search.cpp.
 #include "lower/index.h"
 
 #include "base/error.h"
@@ -69,7 +69,7 @@ void register_index(LowerTable& table) {
       {"aten::embedding", {lower_embedding}},
       {"aten::embedding_dense_backward", {lower_embedding_dense_backward}},
   });
-  register_index_put(table);
+  register_advanced_index(table);
   register_scatter(table);
   register_search(table);
 }

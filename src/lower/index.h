@@ -26,10 +26,11 @@ Region combiner(Combine combine);
 // The value that `combine` leaves every other value unchanged with; not for Replace.
 Val identity_of(Builder& b, Combine combine, DType dtype);
 
-// Running count of the true elements of a 1-d mask, that element included; i64.
-Val count_true_so_far(Builder& b, Val mask);
+// For each true element of a mask, how many true ones precede it in row-major order; i64. Within
+// [0, count) elsewhere.
+Val rank_among_true(Builder& b, Val mask);
 
-void register_index_put(LowerTable& table);      // parts of register_index
+void register_advanced_index(LowerTable& table);  // parts of register_index
 void register_scatter(LowerTable& table);
 void register_search(LowerTable& table);
 

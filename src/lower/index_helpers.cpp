@@ -114,14 +114,15 @@ Val identity_of(Builder& b, Combine combine, DType dtype) {
   }
 }
 
-Val count_true_so_far(Builder& b, Val mask) {
-  Val flags = b.convert(mask, DType::Long);
+Val rank_among_true(Builder& b, Val mask) {
+  int64_t count = mask.numel();
+  Val flags = b.convert(b.convert(b.reshape(mask, {count}), DType::Bool), DType::Long);
   stablehlo::WindowDims window;
-  window.size = {mask.numel()};
-  window.stride = {1};
-  window.padding_low = {mask.numel() - 1};
-  window.padding_high = {0};
-  return b.reduce_window(flags, b.constant(0.0, DType::Long), window, "add");
+  window.size = {count};
+  window.padding_low = {count - 1};
+  Val so_far = b.reduce_window(flags, b.constant(0.0, DType::Long), window, "add");
+  Val rank = b.maximum(b.sub(so_far, b.scalar_like(so_far, 1)), b.scalar_like(so_far, 0));
+  return b.reshape(rank, mask.dims());
 }
 
 }  // namespace torch_xla
