@@ -1,5 +1,5 @@
-// Reading by index: index, gather, index_select, take, embedding. Advanced indexing: index_advanced.cpp;
-// writing: index_scatter.cpp; searching: index_search.cpp.
+// Reading by index: index, gather, index_select, take, embedding. Advanced indexing:
+// index_advanced.cpp; writing: index_scatter.cpp; searching: index_search.cpp.
 #include "lower/index.h"
 
 #include "base/error.h"

@@ -37,12 +37,12 @@ Dims common_sizes(const Vals& indices) {
 
 // Integer indices for some dimensions of x, and where their common sizes stand in x[indices].
 struct AdvancedIndex {
-  Dims indexed;     // dimensions of x, ascending
-  Dims sizes;       // the common sizes of the indices
-  int64_t place;    // the first dimension of x[indices] that they take
-  Dims kept;        // dimensions of x[indices] that come from x
-  Dims result;      // sizes of x[indices]
-  Val start;        // `sizes` plus, for several indices, a last dimension of one per index
+  Dims indexed;   // dimensions of x, ascending
+  Dims sizes;     // the common sizes of the indices
+  int64_t place;  // the first dimension of x[indices] that they take
+  Dims kept;      // dimensions of x[indices] that come from x
+  Dims result;    // sizes of x[indices]
+  Val start;      // `sizes` plus, for several indices, a last dimension of one per index
 };
 
 AdvancedIndex advanced_index(Builder& b, const Dims& x, const Indices& indices) {

@@ -103,8 +103,8 @@ void lower_isin(LowerContext& c) {
   pairs.push_back(tests.numel());
   Val left = b.broadcast_in_dim(b.convert(elements, dtype), pairs, map);
   Val right = b.expand(b.reshape(b.convert(tests, dtype), {tests.numel()}), pairs);
-  Val found = b.reduce(b.compare("EQ", left, right), b.constant(0.0, DType::Bool),
-                       {elements.rank()}, "or");
+  Val found =
+      b.reduce(b.compare("EQ", left, right), b.constant(0.0, DType::Bool), {elements.rank()}, "or");
   c.set(0, c.flag(3) ? b.logical_not(found) : found);
 }
 
