@@ -30,11 +30,18 @@ Geometry geometry(LowerContext& c, size_t i, int64_t rank) {
           per_dimension(c.integers(i + 2), rank), c.integer(i + 5), c.flag(i + 3)};
 }
 
-Val convolve(Builder& b, Val input, Val kernel, const Geometry& g) {
+// To an image of `spatial` sizes. Padding is the same on both sides (what libraries are fast for)
+// unless the output padding of a transposed convolution adds columns that this one must not read.
+Val convolve(Builder& b, Val input, Val kernel, const Geometry& g, Ints spatial) {
   stablehlo::ConvolutionDims dims;
   dims.stride = g.stride;
   dims.padding_low = g.padding;
-  dims.padding_high = g.padding;
+  for (int64_t d = 0; d < g.rank(); ++d) {
+    int64_t reach = g.dilation[d] * (kernel.dim(d + 2) - 1);
+    int64_t last = (spatial[d] - 1) * g.stride[d] + reach + 1;  // end of the last window
+    int64_t spare = input.dim(d + 2) + 2 * g.padding[d] - last;
+    dims.padding_high.push_back(spare < g.stride[d] ? g.padding[d] : g.padding[d] - spare);
+  }
   dims.lhs_dilation = Dims(g.rank(), 1);
   dims.rhs_dilation = g.dilation;
   dims.feature_groups = g.groups;
@@ -103,22 +110,22 @@ Val kernel_gradient(Builder& b, Val input, Val grad, const Geometry& g, Ints ker
   return b.convolution(input, grad, dims, input.dtype());
 }
 
-bool runs_on_host(LowerContext& c) {
-  return c.host_memory() && c10::isFloatingType(c.output(0).dtype);
+bool runs_on_host(LowerContext& c, Val input) {
+  return c.host_memory() && c10::isFloatingType(input.dtype());
 }
 
 // convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
 void lower_convolution(LowerContext& c) {
-  if (runs_on_host(c)) {
+  Builder& b = c.b;
+  Val input = c.tensor(0), weight = c.tensor(1);
+  if (runs_on_host(c, input)) {
     c.call_host();
     return;
   }
-  Builder& b = c.b;
-  Val input = c.tensor(0), weight = c.tensor(1);
   Geometry g = geometry(c, 3, input.rank() - 2);
   const Dims& sizes = c.output(0).sizes;
   Val result = g.transposed ? convolve_transposed(b, input, weight, g, Ints(sizes).slice(2))
-                            : convolve(b, input, weight, g);
+                            : convolve(b, input, weight, g, Ints(sizes).slice(2));
   if (auto bias = c.maybe_tensor(2)) {
     result = b.add(result, b.broadcast_in_dim(*bias, sizes, {1}));
   }
@@ -128,16 +135,17 @@ void lower_convolution(LowerContext& c) {
 // convolution_backward(grad_output, input, weight, bias_sizes, stride, padding, dilation,
 //                      transposed, output_padding, groups, output_mask)
 void lower_convolution_backward(LowerContext& c) {
-  if (runs_on_host(c)) {
+  Builder& b = c.b;
+  Val grad = c.tensor(0), input = c.tensor(1), weight = c.tensor(2);
+  if (runs_on_host(c, input)) {
     c.call_host();
     return;
   }
-  Builder& b = c.b;
-  Val grad = c.tensor(0), input = c.tensor(1), weight = c.tensor(2);
   Geometry g = geometry(c, 4, input.rank() - 2);
   if (c.output(0).defined) {
-    c.set(0, g.transposed ? convolve(b, grad, weight, g)
-                          : convolve_transposed(b, grad, weight, g, Ints(input.dims()).slice(2)));
+    Ints spatial = Ints(input.dims()).slice(2);
+    c.set(0, g.transposed ? convolve(b, grad, weight, g, spatial)
+                          : convolve_transposed(b, grad, weight, g, spatial));
   }
   if (c.output(1).defined) {
     c.set(1, g.transposed ? kernel_gradient(b, grad, input, g, weight.dims())
