@@ -4,18 +4,22 @@
 
 #include "pjrt/api.h"
 
+#include <cstddef>
+
 namespace torch_xla::pjrt {
 
 struct FfiRegisterHandlerArgs {
   size_t struct_size;
   const char* target_name;
   size_t target_name_size;
-  int api_version;  // 1: typed
   void* handler;    // XLA_FFI_Handler*
   const char* platform_name;
   size_t platform_name_size;
   int traits;
 };
+// Up to the end of the last member, without tail padding: how PJRT counts.
+constexpr size_t kFfiRegisterHandlerArgsSize =
+    offsetof(FfiRegisterHandlerArgs, traits) + sizeof(FfiRegisterHandlerArgs::traits);
 
 struct FfiExtension {
   PJRT_Extension_Base base;

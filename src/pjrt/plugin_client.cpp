@@ -216,10 +216,9 @@ void PluginClient::register_ffi_handler(const std::string& name, void* handler) 
   static const std::string kPlatform = "Host";
   FfiRegisterHandlerArgs args;
   std::memset(&args, 0, sizeof(args));
-  args.struct_size = sizeof(args);
+  args.struct_size = kFfiRegisterHandlerArgsSize;
   args.target_name = name.data();
   args.target_name_size = name.size();
-  args.api_version = 1;
   args.handler = handler;
   args.platform_name = kPlatform.data();
   args.platform_name_size = kPlatform.size();
