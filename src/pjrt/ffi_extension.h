@@ -10,7 +10,6 @@ struct FfiRegisterHandlerArgs {
   size_t struct_size;
   const char* target_name;
   size_t target_name_size;
-  int api_version;  // 1: typed
   void* handler;    // XLA_FFI_Handler*
   const char* platform_name;
   size_t platform_name_size;

@@ -219,7 +219,6 @@ void PluginClient::register_ffi_handler(const std::string& name, void* handler) 
   args.struct_size = sizeof(args);
   args.target_name = name.data();
   args.target_name_size = name.size();
-  args.api_version = 1;
   args.handler = handler;
   args.platform_name = kPlatform.data();
   args.platform_name_size = kPlatform.size();
