@@ -6,6 +6,7 @@ namespace {
 
 // Field numbers of CompileOptionsProto and ExecutableBuildOptionsProto.
 constexpr int kExecutableBuildOptions = 3;
+constexpr int kCompilePortable = 4;
 constexpr int kDeviceOrdinal = 1;
 constexpr int kReplicas = 4;
 constexpr int kPartitions = 5;
@@ -42,6 +43,9 @@ std::string encode_compile_options(const CompileOptions& options) {
   }
   std::string message;
   add_message(message, kExecutableBuildOptions, build);
+  if (options.replicas == 1 && options.partitions == 1) {
+    add_integer(message, kCompilePortable, 1);  // one program runs on any of the devices
+  }
   return message;
 }
 
