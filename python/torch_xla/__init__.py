@@ -8,7 +8,7 @@ from typing import Any
 
 from torch_xla._internal import extension
 
-_XLAC = extension.load()
+extension.load()
 
 from torch_xla import _compat, runtime  # noqa: E402
 from torch_xla._internal import integration  # noqa: E402

@@ -1,20 +1,19 @@
 """Loads the compiled core, and explains what is wrong when it does not load."""
 
+import importlib
 import importlib.metadata
 import importlib.util
-from types import ModuleType
 
 import torch
 
 from torch_xla.version import TORCH_SERIES
 
 
-def load() -> ModuleType:
+def load() -> None:
     try:
-        from torch_xla import _XLAC
+        importlib.import_module("torch_xla._XLAC")
     except ImportError as error:
         raise ImportError(f"torch_xla cannot load its compiled core: {_cause()}") from error
-    return _XLAC
 
 
 def _cause() -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.optim.optimizer
+import torch.optim
 import torch.utils._foreach_utils
 
 from torch_xla import _XLAC
@@ -78,8 +78,9 @@ def _accept_fused_optimizers() -> None:
     def supported_devices() -> list[str]:
         return [*original(), type_name]
 
-    for module in (torch.utils._foreach_utils, torch.optim.optimizer):
-        setattr(module, original.__name__, supported_devices)
+    # The package torch.optim hides its module `optimizer`, which holds the name too.
+    for module in ("torch.utils._foreach_utils", "torch.optim.optimizer"):
+        setattr(sys.modules[module], original.__name__, supported_devices)
 
 
 def _warn_about_dropped_variables() -> None:

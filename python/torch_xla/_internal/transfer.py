@@ -56,4 +56,5 @@ def _whole_storage(tensor: torch.Tensor) -> torch.Tensor:
     storage = tensor.untyped_storage()
     elements = storage.nbytes() // tensor.element_size()
     whole = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
-    return whole.set_(storage, 0, (elements,))  # type: ignore[call-overload]
+    whole.set_(storage, 0, (elements,))  # type: ignore[call-overload]
+    return whole

@@ -11,8 +11,8 @@ import torch
 
 import torch_xla
 from torch_xla import _XLAC, runtime
-from torch_xla._internal import step_closures, transfer
 from torch_xla._internal import rng as device_rng
+from torch_xla._internal import step_closures, transfer
 from torch_xla._internal.devices import device_index, existing_device
 from torch_xla.core._collectives import (
     REDUCE_AND,

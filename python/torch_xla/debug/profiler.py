@@ -35,7 +35,7 @@ class Trace:
         arguments = ", ".join(f"{key}={value}" for key, value in self.kwargs.items())
         region = torch.profiler.record_function(self.name, arguments or None)
         self._regions.append(region)
-        region.__enter__()
+        region.__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(self, exc_type: Any, exc_value: Any, traceback: Any) -> None:
@@ -43,7 +43,7 @@ class Trace:
 
 
 class StepTrace(Trace):
-    """A Trace of one step, which ends with the region. `with StepTrace("train", step_num=7): ...`"""
+    """A Trace of one step, which ends with it. `with StepTrace("train", step_num=7): ...`"""
 
     def __exit__(self, exc_type: Any, exc_value: Any, traceback: Any) -> None:
         try:

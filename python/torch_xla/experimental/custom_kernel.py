@@ -28,13 +28,9 @@ def flash_attention(
     if causal and bias is not None:
         future = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device).triu(1)
         bias, causal = _mask(bias, future, q), False
-    return F.scaled_dot_product_attention(
-        q, k, v, attn_mask=bias, is_causal=causal, scale=sm_scale
-    )
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, is_causal=causal, scale=sm_scale)
 
 
-def _mask(
-    bias: torch.Tensor | None, forbidden: torch.Tensor, like: torch.Tensor
-) -> torch.Tensor:
+def _mask(bias: torch.Tensor | None, forbidden: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     base = torch.zeros((), dtype=like.dtype, device=like.device) if bias is None else bias
     return base.masked_fill(forbidden, float("-inf"))

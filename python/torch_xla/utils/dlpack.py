@@ -10,7 +10,7 @@ def to_dlpack(xla_tensor: torch.Tensor) -> Any:
     """A DLPack capsule of a CPU copy of the tensor."""
     if xla_tensor.device.type != "xla":
         raise ValueError(f"expected an xla tensor, got one on {xla_tensor.device}")
-    return torch.utils.dlpack.to_dlpack(xla_tensor.detach().cpu())
+    return torch._C._to_dlpack(xla_tensor.detach().cpu())
 
 
 def from_dlpack(ext_data: Any) -> torch.Tensor:

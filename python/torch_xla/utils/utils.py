@@ -112,5 +112,3 @@ class SampleGenerator:
 
     def __len__(self) -> int:
         return self._sample_count
-
-
