@@ -152,7 +152,7 @@ def test_cpu_modules_convert_as_before():
     weight = model[0].weight
     model.double()
     assert model[0].weight is weight is model.tied and weight.dtype == torch.float64
-    model(torch.ones(2, 4, dtype=torch.float64)).sum().backward()
+    model[0](torch.ones(2, 4, dtype=torch.float64)).sum().backward()
     before = weight.detach().clone()
     optimizer.step()
     assert not torch.equal(before, weight)
