@@ -89,9 +89,9 @@ model = LlamaForCausalLM(config)
 rows = [{"input_ids": [(i * j) % 64 for j in range(1, 17)]} for i in range(32)]
 data = [{**row, "labels": row["input_ids"]} for row in rows]
 def trainer(**more):
-    arguments = TrainingArguments(output_dir=folder, max_steps=8, logging_steps=1, report_to=[],
-        per_device_train_batch_size=8, learning_rate=1e-2, save_steps=4, disable_tqdm=True,
-        **{**options, **more})
+    arguments = TrainingArguments(**{**dict(output_dir=folder, max_steps=8, logging_steps=1,
+        report_to=[], per_device_train_batch_size=8, learning_rate=1e-2, save_steps=4,
+        disable_tqdm=True), **options, **more})
     return Trainer(model=model, args=arguments, train_dataset=data, eval_dataset=data[:8])
 run = trainer()
 run.train()
@@ -119,13 +119,13 @@ print(json.dumps(dict(device=str(run.args.device), losses=losses, evaluation=flo
     ids=lambda options: "-".join(options) or "default",
 )
 def test_transformers_trainer(fresh_python, tmp_path, options):
-    def run(name, **environment):
-        folder = str(tmp_path / name)
-        program = f"import sys; sys.argv[1:] = [{folder!r}, {json.dumps(options)!r}]\n" + TRAINER
+    def run(name, extra, **environment):
+        arguments = [str(tmp_path / name), json.dumps({**options, **extra})]
+        program = f"import sys; sys.argv[1:] = {arguments!r}\n" + TRAINER
         return json.loads(fresh_python(program, **environment).splitlines()[-1])
 
-    result = run("xla", PJRT_DEVICE="CPU")
-    plain = run("cpu", USE_TORCH_XLA="0")
+    result = run("xla", {}, PJRT_DEVICE="CPU")
+    plain = run("cpu", {"use_cpu": True}, USE_TORCH_XLA="0")
     assert result["device"] == "xla:0" and plain["device"] == "cpu"
     assert result["tied"] and result["same"] and result["resumed"] == 10
     tolerance = 0.05 if "bf16" in options else 5e-3
