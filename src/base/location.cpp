@@ -11,6 +11,7 @@ namespace torch_xla {
 namespace {
 
 std::atomic<LocationProvider> location_provider{nullptr};
+thread_local uint32_t last = 0;
 
 struct LocationTable {
   std::mutex mutex;
@@ -33,8 +34,11 @@ void set_location_provider(LocationProvider provider) { location_provider = prov
 
 uint32_t current_location() {
   LocationProvider provider = location_provider.load(std::memory_order_relaxed);
-  return provider == nullptr ? 0 : provider();
+  last = provider == nullptr ? 0 : provider();
+  return last;
 }
+
+uint32_t last_location() { return last; }
 
 uint32_t intern_location(Location location) {
   LocationTable& t = table();

@@ -23,6 +23,9 @@ void set_location_provider(LocationProvider provider);
 // Id of the place the calling thread is recording from; 0 when unknown.
 uint32_t current_location();
 
+// What current_location() last gave this thread. Takes no lock and no GIL.
+uint32_t last_location();
+
 // Thread-safe; the returned reference is valid for the life of the process.
 uint32_t intern_location(Location location);
 const Location& location_of(uint32_t id);

@@ -19,9 +19,13 @@ struct OperandRef {
 };
 
 // A number argument: position in Node::numbers. Its value belongs to the node, not to the
-// signature, so that a changing number keeps the signature.
+// signature, so that a changing number keeps the signature. A 0-d CPU tensor among xla tensors is
+// a number too, of a dtype; `wrapped` if it was a Python number (weak in type promotion).
 struct NumberRef {
   int32_t slot = -1;
+  bool is_tensor = false;
+  bool wrapped = false;
+  DType dtype = DType::Double;
 };
 
 // One argument, by position in the operator's schema. Tensor lists (optional ones too) are vectors
@@ -41,6 +45,7 @@ using Attribute = std::variant<std::monostate,              // None
                                std::vector<NumberRef>>;     // Scalar[]
 
 struct OutputSpec {
+  bool defined = true;  // false: the operator returns None here
   DType dtype = DType::Float;
   Dims sizes;           // as the user sees the tensor
   Dims strides;         // of the tensor made for it; a dense permutation of `sizes`
@@ -51,13 +56,12 @@ struct OutputSpec {
 class LowerContext;
 using LowerFunction = void (*)(LowerContext&);
 struct Computation;
-class HostCall;
 
 // The first tier that applies, in this order (docs/architecture.md, "Lowering").
 enum class Tier : uint8_t {
   Direct,         // `lower` appends StableHLO
   Decomposition,  // `computation` is inlined
-  Host,           // `host_call` runs an ATen kernel
+  Host,           // an ATen kernel runs inside the program (host_ops/)
 };
 
 struct Signature {
@@ -65,14 +69,13 @@ struct Signature {
   std::vector<Attribute> arguments;
   std::vector<Window> operands;      // parallel to Node::operands
   std::vector<OutputSpec> outputs;   // parallel to the node's values
-  int32_t number_count = 0;
+  std::vector<Number::Kind> number_kinds;  // parallel to Node::numbers
   bool random = false;  // last operand and last output are the generator's state (u64[2])
   uint64_t hash = 0;    // stable between processes
 
   Tier tier = Tier::Host;
   LowerFunction lower = nullptr;
   std::shared_ptr<const Computation> computation;
-  std::shared_ptr<const HostCall> host_call;
 };
 
 }  // namespace torch_xla

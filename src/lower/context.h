@@ -70,6 +70,10 @@ class LowerContext {
   // Result `i` in the user's sizes and dtype; checked against output(i).
   void set(size_t i, Val value);
 
+  // Operand and result as they lie in memory, for operations on frames (lower/internal.cpp).
+  Val frame(size_t operand);
+  void set_frame(size_t i, Val value);
+
   // ---- random numbers ----------------------------------------------------------------------
   // `dims` uniformly distributed 32- or 64-bit integers (DType::UInt32, UInt64); advances the
   // generator's state. Only for signatures marked random.

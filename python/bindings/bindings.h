@@ -1,0 +1,17 @@
+// The extension module torch_xla._XLAC, one file a feature. Bindings convert and forward; every
+// call that may record, compile, run or wait releases the GIL.
+#pragma once
+
+#include <torch/csrc/utils/pybind.h>
+
+namespace torch_xla {
+
+using NoGil = pybind11::call_guard<pybind11::gil_scoped_release>;
+
+void bind_device(pybind11::module& m);
+void bind_sync(pybind11::module& m);
+void bind_random(pybind11::module& m);
+void bind_metrics(pybind11::module& m);
+void bind_location(pybind11::module& m);
+
+}  // namespace torch_xla

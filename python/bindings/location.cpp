@@ -1,0 +1,85 @@
+// Tells the core which Python line is recording.
+#include "bindings.h"
+
+#include "base/location.h"
+
+#include <frameobject.h>
+
+#include <atomic>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+
+namespace torch_xla {
+
+namespace {
+
+// Code objects of PyTorch, of this package and of frozen importers are not the user's.
+bool is_library_code(PyCodeObject* code) {
+  std::string file = PyUnicode_AsUTF8(code->co_filename);
+  return file.find("/torch/") != std::string::npos ||
+         file.find("/torch_xla/") != std::string::npos || file.rfind("<", 0) == 0;
+}
+
+struct KnownCode {
+  bool library = false;
+  std::unordered_map<int, uint32_t> locations;  // by instruction offset
+};
+
+// Guarded by the GIL. Holds a reference to every code object it knows, so that keys stay unique.
+std::unordered_map<PyCodeObject*, KnownCode>& known_code() {
+  static auto* table = new std::unordered_map<PyCodeObject*, KnownCode>;
+  return *table;
+}
+
+KnownCode& lookup(PyCodeObject* code) {
+  auto [it, inserted] = known_code().try_emplace(code);
+  if (inserted) {
+    Py_INCREF(code);
+    it->second.library = is_library_code(code);
+  }
+  return it->second;
+}
+
+uint32_t location_of_frame(PyFrameObject* frame, PyCodeObject* code, KnownCode& known) {
+  int offset = PyFrame_GetLasti(frame);
+  auto [it, inserted] = known.locations.try_emplace(offset, 0);
+  if (inserted) {
+    it->second = intern_location({PyUnicode_AsUTF8(code->co_filename), PyFrame_GetLineNumber(frame),
+                                  PyUnicode_AsUTF8(code->co_qualname)});
+  }
+  return it->second;
+}
+
+// The innermost frame of the user's own code; 0 on threads without one (autograd's).
+uint32_t python_location() {
+  if (PyGILState_GetThisThreadState() == nullptr || !Py_IsInitialized()) {
+    return 0;
+  }
+  pybind11::gil_scoped_acquire gil;
+  PyFrameObject* frame = PyThreadState_GetFrame(PyThreadState_Get());
+  uint32_t result = 0;
+  while (frame != nullptr && result == 0) {
+    PyCodeObject* code = PyFrame_GetCode(frame);
+    KnownCode& known = lookup(code);
+    if (!known.library) {
+      result = location_of_frame(frame, code, known);
+    }
+    Py_DECREF(code);
+    PyFrameObject* back = PyFrame_GetBack(frame);
+    Py_DECREF(frame);
+    frame = back;
+  }
+  Py_XDECREF(frame);
+  return result;
+}
+
+}  // namespace
+
+void bind_location(pybind11::module& m) {
+  m.def("enable_locations", [](bool enabled) {
+    set_location_provider(enabled ? &python_location : nullptr);
+  });
+}
+
+}  // namespace torch_xla

@@ -1,0 +1,56 @@
+#include "bindings.h"
+
+#include "base/error.h"
+#include "base/env.h"
+
+#include <deque>
+
+namespace torch_xla {
+
+namespace {
+
+pybind11::object& warning_callback() {
+  static auto* callback = new pybind11::object;
+  return *callback;
+}
+
+void forward_warning(const std::string& message) {
+  pybind11::gil_scoped_acquire gil;
+  try {
+    warning_callback()(message);
+  } catch (pybind11::error_already_set& error) {
+    // Warnings turned into errors must not unwind through the core.
+    error.discard_as_unraisable("torch_xla warning");
+  }
+}
+
+void bind_errors(pybind11::module& m) {
+  pybind11::register_exception_translator([](std::exception_ptr pointer) {
+    try {
+      std::rethrow_exception(pointer);
+    } catch (const OutOfMemoryError& error) {
+      auto type = pybind11::module_::import("torch").attr("OutOfMemoryError");
+      PyErr_SetString(type.ptr(), error.what());
+    } catch (const Error& error) {
+      PyErr_SetString(PyExc_RuntimeError, error.what());
+    }
+  });
+  m.def("set_warning_handler", [](pybind11::object callback) {
+    warning_callback() = std::move(callback);
+    set_warning_handler(&forward_warning);
+  });
+  m.def("environment_markdown", &env::markdown);
+}
+
+}  // namespace
+
+PYBIND11_MODULE(_XLAC, m) {
+  bind_errors(m);
+  bind_device(m);
+  bind_sync(m);
+  bind_random(m);
+  bind_metrics(m);
+  bind_location(m);
+}
+
+}  // namespace torch_xla

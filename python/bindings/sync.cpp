@@ -1,0 +1,64 @@
+#include "bindings.h"
+
+#include "record/registration.h"
+#include "storage/sync.h"
+
+namespace torch_xla {
+
+namespace {
+
+void sync(int device, bool wait) {
+  if (device < 0) {
+    sync_all_devices(wait);
+  } else {
+    sync_device(device, wait);
+  }
+}
+
+void sync_tensors(const std::vector<at::Tensor>& tensors) {
+  std::vector<StatePtr> states;
+  for (const at::Tensor& tensor : tensors) {
+    states.push_back(state_of(tensor));
+  }
+  sync_storages(states);
+}
+
+void wait(int device) {
+  if (device >= 0) {
+    wait_device(device);
+    return;
+  }
+  for (int i = 0; i < pjrt::device_count_hint(); ++i) {
+    wait_device(i);
+  }
+}
+
+int64_t pending_nodes(int device) {
+  TraceLock lock;
+  return static_cast<int64_t>(pending_count(device));
+}
+
+int64_t tensor_id(const at::Tensor& tensor) {
+  return reinterpret_cast<int64_t>(tensor.unsafeGetTensorImpl());
+}
+
+}  // namespace
+
+void bind_sync(pybind11::module& m) {
+  m.def("sync", &sync, pybind11::arg("device") = -1, pybind11::arg("wait") = false, NoGil());
+  m.def("sync_tensors", &sync_tensors, NoGil());
+  m.def("wait_device_ops", &wait, pybind11::arg("device") = -1, NoGil());
+  m.def("tensor_id", &tensor_id);
+  m.def("pending_node_count", &pending_nodes, NoGil());
+  m.def("tensors_ir_text",
+        [](const std::vector<at::Tensor>& t) { return pending_text(t, GraphText::Ir); }, NoGil());
+  m.def("tensors_stablehlo_text",
+        [](const std::vector<at::Tensor>& t) { return pending_text(t, GraphText::StableHlo); },
+        NoGil());
+  m.def("tensors_optimized_hlo_text",
+        [](const std::vector<at::Tensor>& t) { return pending_text(t, GraphText::OptimizedHlo); },
+        NoGil());
+  m.def("operator_tiers", &operator_tiers);
+}
+
+}  // namespace torch_xla

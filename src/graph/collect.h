@@ -1,0 +1,15 @@
+// Pending values -> a graph. Call with the trace lock held (it marks nodes).
+#pragma once
+
+#include "ir/graph.h"
+
+namespace torch_xla {
+
+// Everything `outputs` depend on, in an order that repeats when the program repeats. Leaves become
+// inputs. `donated` is left at -1.
+Graph collect_graph(const std::vector<Value>& outputs);
+
+// Sets the hash from structure and donations; to be called once `donated` is known.
+void finish_graph(Graph& graph);
+
+}  // namespace torch_xla

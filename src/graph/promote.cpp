@@ -1,0 +1,122 @@
+#include "graph/promote.h"
+
+#include "metrics/metrics.h"
+
+#include <bit>
+
+namespace torch_xla {
+
+namespace {
+
+bool same(const Number& x, const Number& y) {
+  auto bits = [](double v) { return std::bit_cast<uint64_t>(v); };
+  return x.kind == y.kind && x.integer == y.integer &&
+         bits(x.floating.real()) == bits(y.floating.real()) &&
+         bits(x.floating.imag()) == bits(y.floating.imag());
+}
+
+NumberPlacement place(const std::vector<Number>& numbers, const std::vector<bool>& promoted) {
+  NumberPlacement placement;
+  placement.position.assign(numbers.size(), -1);
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    if (!promoted[i]) {
+      continue;
+    }
+    if (numbers[i].is_integral()) {
+      placement.position[i] = placement.integers++;
+    } else {
+      placement.position[i] = placement.doubles;
+      placement.doubles += numbers[i].kind == Number::Kind::Complex ? 2 : 1;
+    }
+  }
+  return placement;
+}
+
+// Numbers to promote: those the nearest variant promotes, and those in which it differs.
+std::vector<bool> choose_promoted(const std::vector<VariantPtr>& variants,
+                                  const std::vector<Number>& numbers) {
+  std::vector<bool> best(numbers.size(), false);
+  size_t best_changes = numbers.size() + 1;
+  for (const VariantPtr& variant : variants) {
+    std::vector<bool> promoted(numbers.size());
+    size_t changes = 0;
+    for (size_t i = 0; i < numbers.size(); ++i) {
+      bool was = variant->placement.position[i] >= 0;
+      bool differs = !was && !same(variant->literals[i], numbers[i]);
+      promoted[i] = was || (differs && !variant->pinned[i]);
+      changes += differs;
+    }
+    if (changes < best_changes) {
+      best_changes = changes;
+      best = promoted;
+    }
+  }
+  return best;
+}
+
+}  // namespace
+
+VariantPtr Structure::find(const std::vector<Number>& numbers) const {
+  for (size_t v = variants_.size(); v-- > 0;) {
+    const Variant& variant = *variants_[v];
+    bool matches = true;
+    for (size_t i = 0; matches && i < numbers.size(); ++i) {
+      matches = variant.placement.position[i] >= 0 || same(variant.literals[i], numbers[i]);
+    }
+    if (matches) {
+      return variants_[v];
+    }
+  }
+  return nullptr;
+}
+
+VariantPtr Structure::compile(const Graph& graph, const std::string& name) const {
+  auto variant = std::make_shared<Variant>();
+  variant->literals = graph.numbers;
+  variant->placement = place(graph.numbers, choose_promoted(variants_, graph.numbers));
+  LoweredModule module = [&] {
+    metrics::Timed timed(metrics::metric("LowerTime"));
+    return lower_graph(graph, name, variant->placement, pjrt::client().host_memory());
+  }();
+  variant->pinned = std::move(module.pinned);
+  ProgramSource source;
+  source.name = name;
+  source.text = std::move(module.text);
+  source.text_with_locations = std::move(module.text_with_locations);
+  source.output_types = std::move(module.outputs);
+  variant->program = load_or_compile(std::move(source));
+  return variant;
+}
+
+VariantPtr Structure::find_or_compile(const Graph& graph, const std::string& name) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (VariantPtr found = find(graph.numbers)) {
+    metrics::counter("CachedCompile").add();
+    return found;
+  }
+  variants_.push_back(compile(graph, name));
+  return variants_.back();
+}
+
+PackedNumbers pack_numbers(const std::vector<Number>& numbers, const NumberPlacement& placement) {
+  PackedNumbers packed;
+  packed.doubles.resize(placement.doubles);
+  packed.integers.resize(placement.integers);
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    int32_t at = placement.position[i];
+    if (at < 0) {
+      continue;
+    }
+    if (numbers[i].is_integral()) {
+      packed.integers[at] = numbers[i].integer;
+    } else {
+      packed.doubles[at] = numbers[i].floating.real();
+      if (numbers[i].kind == Number::Kind::Complex) {
+        packed.doubles[at + 1] = numbers[i].floating.imag();
+      }
+    }
+  }
+  return packed;
+}
+
+}  // namespace torch_xla

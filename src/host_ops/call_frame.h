@@ -1,0 +1,18 @@
+// One host call: the program's memory wrapped as CPU tensors, the operator called on them, its
+// results copied to where the program wants them.
+#pragma once
+
+#include "ir/signature.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <vector>
+
+namespace torch_xla {
+
+// `inputs`: the operands' frames, one 0-d f64, i64 or complex128 per number, and the generator's
+// state if the signature is random. `outputs`: the signature's frames. Throws the kernel's errors.
+void run_host_op(const Signature& signature, const c10::OperatorHandle& op,
+                 const std::vector<void*>& inputs, const std::vector<void*>& outputs);
+
+}  // namespace torch_xla

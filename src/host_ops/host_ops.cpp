@@ -1,0 +1,89 @@
+#include "host_ops/host_ops.h"
+
+#include "host_ops/call_frame.h"
+#include "lower/graph_lowering.h"
+#include "pjrt/client.h"
+
+#include <mutex>
+#include <unordered_map>
+
+#include "xla/ffi/api/ffi.h"
+
+namespace torch_xla {
+
+namespace {
+
+namespace ffi = xla::ffi;
+
+struct HostOp {
+  const Signature* signature;
+  c10::OperatorHandle op;
+};
+
+class Registry {
+ public:
+  void add(const Signature& signature, const c10::OperatorHandle& op) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    ops_.try_emplace(static_cast<int64_t>(signature.hash), HostOp{&signature, op});
+  }
+  const HostOp* find(int64_t id) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    auto found = ops_.find(id);
+    return found == ops_.end() ? nullptr : &found->second;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<int64_t, HostOp> ops_;  // references stay valid when it grows
+};
+
+Registry& registry() {
+  static auto* instance = new Registry;
+  return *instance;
+}
+
+ffi::Error call_host_op(int64_t id, ffi::RemainingArgs arguments, ffi::RemainingRets results) {
+  const HostOp* host_op = registry().find(id);
+  if (host_op == nullptr) {
+    return ffi::Error::Internal("host operator " + std::to_string(id) + " is not registered");
+  }
+  std::vector<void*> inputs;
+  std::vector<void*> outputs;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    inputs.push_back(arguments.get<ffi::AnyBuffer>(i)->untyped_data());
+  }
+  for (size_t i = 0; i < results.size(); ++i) {
+    outputs.push_back((*results.get<ffi::AnyBuffer>(i))->untyped_data());
+  }
+  try {
+    run_host_op(*host_op->signature, host_op->op, inputs, outputs);
+    return ffi::Error::Success();
+  } catch (const c10::Error& error) {
+    return ffi::Error::Internal(host_op->signature->op + ": " + error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    return ffi::Error::Internal(host_op->signature->op + ": " + error.what());
+  }
+}
+
+XLA_FFI_DEFINE_HANDLER(kHostOpHandler, call_host_op,
+                       ffi::Ffi::Bind().Attr<int64_t>("id").RemainingArgs().RemainingRets());
+
+}  // namespace
+
+bool host_calls_available() {
+  static const bool available = [] {
+    pjrt::Client& client = pjrt::client();
+    if (!client.host_memory() || !client.has_ffi()) {
+      return false;
+    }
+    client.register_ffi_handler(kHostCallTarget, reinterpret_cast<void*>(kHostOpHandler));
+    return true;
+  }();
+  return available;
+}
+
+void register_host_op(const Signature& signature, const c10::OperatorHandle& op) {
+  registry().add(signature, op);
+}
+
+}  // namespace torch_xla

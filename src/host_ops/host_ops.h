@@ -1,0 +1,18 @@
+// ATen CPU kernels called from inside a program, through XLA's FFI, on the program's own memory.
+// Thread-safe; handlers run on the plugin's threads.
+#pragma once
+
+#include "ir/signature.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+namespace torch_xla {
+
+// Whether programs of the running client can call back (starts the client).
+bool host_calls_available();
+
+// Makes calls of this signature possible: `op` is the operator named by it, or the one that
+// mutates its arguments when no functional form exists. `signature` lives as long as the process.
+void register_host_op(const Signature& signature, const c10::OperatorHandle& op);
+
+}  // namespace torch_xla

@@ -1,0 +1,158 @@
+#include "lower/graph_lowering.h"
+
+#include "base/error.h"
+#include "base/location.h"
+#include "lower/lower_state.h"
+
+#include <deque>
+
+namespace torch_xla {
+
+namespace {
+
+
+// Numbers of one graph, as values of the open function.
+std::vector<LoweredNumber> place_numbers(Builder& b, const Graph& graph,
+                                         const NumberPlacement& placement, Val doubles,
+                                         Val integers, std::deque<bool>& pinned) {
+  std::vector<LoweredNumber> numbers;
+  auto element = [&](Val pack, int32_t i) {
+    return b.reshape(b.slice_dim(pack, 0, i, i + 1), {});
+  };
+  for (size_t i = 0; i < graph.numbers.size(); ++i) {
+    LoweredNumber number{graph.numbers[i], {}, &pinned.emplace_back(false)};
+    int32_t at = i < placement.position.size() ? placement.position[i] : -1;
+    if (at >= 0) {
+      if (number.value.is_integral()) {
+        number.input = element(integers, at);
+      } else if (number.value.kind == Number::Kind::Double) {
+        number.input = element(doubles, at);
+      } else {
+        number.input = b.complex(element(doubles, at), element(doubles, at + 1));
+      }
+    }
+    numbers.push_back(number);
+  }
+  return numbers;
+}
+
+Vals lower_nodes(Builder& b, const Graph& graph, const Vals& inputs,
+                 const std::vector<LoweredNumber>& numbers, bool host_memory);
+
+Vals inline_computation(Builder& b, const Computation& computation, const Vals& frames,
+                        bool host_memory) {
+  std::deque<bool> pinned;
+  std::vector<LoweredNumber> numbers =
+      place_numbers(b, computation.graph, NumberPlacement{}, {}, {}, pinned);
+  return lower_nodes(b, computation.graph, frames, numbers, host_memory);
+}
+
+std::string node_description(const Node& node) {
+  std::string place = location_of(node.location).str();
+  return node.signature->op + " (recorded at " + place + ")";
+}
+
+Vals lower_nodes(Builder& b, const Graph& graph, const Vals& inputs,
+                 const std::vector<LoweredNumber>& numbers, bool host_memory) {
+  std::vector<Vals> values(graph.nodes.size());
+  auto value_of = [&](GraphValue v) {
+    return v.producer < 0 ? inputs[v.index] : values[v.producer][v.index];
+  };
+  for (size_t n = 0; n < graph.nodes.size(); ++n) {
+    const GraphNode& entry = graph.nodes[n];
+    const Node& node = *entry.node;
+    const Location& location = location_of(node.location);
+    b.set_location(location.file, location.line, location.scope + "/" + node.signature->op);
+    LowerContext::State state;
+    for (size_t i = 0; i < node.operands.size(); ++i) {
+      state.frames.push_back(value_of(graph.operands[entry.first_operand + i]));
+    }
+    for (size_t i = 0; i < node.numbers.size(); ++i) {
+      state.numbers.push_back(numbers[entry.first_number + i]);
+    }
+    try {
+      values[n] = lower_node(b, *node.signature, std::move(state), host_memory);
+    } catch (const std::exception& error) {
+      throw Error("cannot lower " + node_description(node) + ": " + error.what());
+    }
+  }
+  Vals results;
+  for (GraphValue output : graph.outputs) {
+    results.push_back(value_of(output));
+  }
+  return results;
+}
+
+}  // namespace
+
+Vals lower_node(Builder& b, const Signature& signature, LowerContext::State state,
+                bool host_memory) {
+  state.results.resize(signature.outputs.size());
+  if (signature.random) {
+    state.rng_state = state.frames.back();
+    state.frames.pop_back();
+  }
+  LowerContext context(b, signature, state, host_memory);
+  switch (signature.tier) {
+    case Tier::Direct:
+      signature.lower(context);
+      break;
+    case Tier::Decomposition:
+      state.results = inline_computation(b, *signature.computation, state.frames, host_memory);
+      break;
+    case Tier::Host:
+      lower_host_call(context, state);
+      break;
+  }
+  if (signature.random) {
+    state.results.back() = state.rng_state;
+  }
+  for (size_t i = 0; i < state.results.size(); ++i) {
+    if (!signature.outputs[i].defined) {
+      state.results[i] = b.full(0, signature.outputs[i].frame);
+      continue;
+    }
+    if (!state.results[i]) {
+      throw Error("result " + std::to_string(i) + " was not set");
+    }
+    if (state.results[i].type() != signature.outputs[i].frame) {
+      throw Error("result " + std::to_string(i) + " is " +
+                  stablehlo::type_string(state.results[i].type()) + ", expected " +
+                  stablehlo::type_string(signature.outputs[i].frame));
+    }
+  }
+  return state.results;
+}
+
+LoweredModule lower_graph(const Graph& graph, const std::string& name,
+                          const NumberPlacement& placement, bool host_memory) {
+  Builder b(name);
+  b.begin_function("main", true);
+  Vals inputs;
+  for (const NodePtr& input : graph.inputs) {
+    inputs.push_back(b.parameter(input->type(0)));
+  }
+  Val doubles = placement.doubles > 0 ? b.parameter({DType::Double, {placement.doubles}}) : Val();
+  Val integers = placement.integers > 0 ? b.parameter({DType::Long, {placement.integers}}) : Val();
+  std::deque<bool> pinned;
+  std::vector<LoweredNumber> numbers =
+      place_numbers(b, graph, placement, doubles, integers, pinned);
+  Vals results = lower_nodes(b, graph, inputs, numbers, host_memory);
+  b.set_location("", 0, "");
+  for (size_t i = 0; i < graph.donated.size(); ++i) {
+    if (graph.donated[i] >= 0) {
+      b.alias_parameter(graph.donated[i], static_cast<int64_t>(i));
+    }
+  }
+  LoweredModule module;
+  for (const Val& result : results) {
+    module.outputs.push_back(result.type());
+  }
+  b.end_function(results);
+  module.text = b.str(false);
+  module.text_with_locations = b.str(true);
+  module.pinned.assign(pinned.begin(), pinned.end());
+  return module;
+}
+
+}  // namespace torch_xla

@@ -1,0 +1,33 @@
+// A graph -> the text of one StableHLO module. Stateless; call from any thread.
+#pragma once
+
+#include "ir/graph.h"
+
+#include <string>
+#include <vector>
+
+namespace torch_xla {
+
+// Which of a graph's numbers are inputs of the program rather than literals. Inputs travel in two
+// packed parameters that follow the graph's own: f64[doubles], i64[integers].
+struct NumberPlacement {
+  std::vector<int32_t> position;  // per Graph::numbers: index in its pack, or -1 for a literal
+  int32_t doubles = 0;
+  int32_t integers = 0;
+};
+
+struct LoweredModule {
+  std::string text;                 // without locations
+  std::string text_with_locations;
+  std::vector<TensorType> outputs;
+  // Numbers the lowering wanted as literals (LowerContext::static_number): never promoted.
+  std::vector<bool> pinned;
+};
+
+LoweredModule lower_graph(const Graph& graph, const std::string& name,
+                          const NumberPlacement& numbers, bool host_memory);
+
+// The custom call target of host operators, and the type of number operands they are given.
+inline constexpr const char* kHostCallTarget = "torch_xla_host_op";
+
+}  // namespace torch_xla

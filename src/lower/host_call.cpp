@@ -1,0 +1,50 @@
+// An operator as a custom call of an ATen kernel (host_ops/). Operands are frames as they lie in
+// memory: the kernel sees the same strided tensors that CPU PyTorch would, nothing is copied.
+#include "base/error.h"
+#include "lower/graph_lowering.h"
+#include "lower/lower_state.h"
+
+namespace torch_xla {
+
+namespace {
+
+Val number_operand(Builder& b, const LoweredNumber& number) {
+  if (number.input) {
+    return number.input;
+  }
+  switch (number.value.kind) {
+    case Number::Kind::Double:
+      return b.constant(number.value, DType::Double);
+    case Number::Kind::Complex:
+      return b.constant(number.value, DType::ComplexDouble);
+    default:
+      return b.constant(number.value, DType::Long);
+  }
+}
+
+}  // namespace
+
+void lower_host_call(LowerContext& c, LowerContext::State& state) {
+  if (!c.host_memory()) {
+    throw Error("operator " + c.signature().op +
+                " has no lowering, and this platform cannot call host kernels from a program");
+  }
+  Vals operands = state.frames;
+  for (const LoweredNumber& number : state.numbers) {
+    operands.push_back(number_operand(c.b, number));
+  }
+  if (c.signature().random) {
+    operands.push_back(state.rng_state);
+  }
+  std::vector<TensorType> results;
+  for (const OutputSpec& output : c.signature().outputs) {
+    results.push_back(output.frame);
+  }
+  std::string id = std::to_string(static_cast<int64_t>(c.signature().hash));
+  state.results = c.b.custom_call(kHostCallTarget, operands, results, "id = " + id + " : i64");
+  if (c.signature().random) {
+    state.rng_state = state.results.back();
+  }
+}
+
+}  // namespace torch_xla

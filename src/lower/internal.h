@@ -1,0 +1,16 @@
+// Operations of our own, with no PyTorch operator behind them: moving between frames and windows.
+// Their signatures are made by storage/; op names start with "xla::".
+#pragma once
+
+#include "lower/context.h"
+
+namespace torch_xla {
+
+// xla::write(frame, update): operand 0's window is replaced by operand 1; output: the new frame.
+void lower_write(LowerContext& c);
+// xla::zeros(): a frame of zeros.
+void lower_zeros(LowerContext& c);
+// xla::read(frame): operand 0's window as a dense frame.
+void lower_read(LowerContext& c);
+
+}  // namespace torch_xla

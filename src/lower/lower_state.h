@@ -1,0 +1,30 @@
+// The inside of a LowerContext: shared by context.cpp, host_call.cpp and graph_lowering.cpp only.
+#pragma once
+
+#include "lower/context.h"
+
+#include <memory>
+
+namespace torch_xla {
+
+// A number while lowering: its literal value, or the program's input that carries it.
+struct LoweredNumber {
+  Number value;
+  stablehlo::Val input;  // 0-d f64 or i64 (Complex: complex<f64>); empty for a literal
+  bool* pinned = nullptr;
+};
+
+struct LowerContext::State {
+  Vals frames;                         // operands as they lie in memory
+  std::vector<LoweredNumber> numbers;
+  Vals results;                        // frames, per output; random: the last is the state
+  Val rng_state;
+};
+
+void lower_host_call(LowerContext& c, LowerContext::State& state);
+
+// Lowers one node: picks its tier, returns its outputs' frames.
+Vals lower_node(Builder& b, const Signature& signature, LowerContext::State state,
+                bool host_memory);
+
+}  // namespace torch_xla

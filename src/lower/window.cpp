@@ -1,0 +1,350 @@
+#include "lower/window.h"
+
+#include "base/error.h"
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+
+namespace torch_xla {
+
+using stablehlo::Builder;
+using stablehlo::Val;
+
+namespace {
+
+Val flatten(Builder& b, Val x) {
+  return x.rank() == 1 ? x : b.reshape(x, {x.numel()});
+}
+
+// A flat array of exactly `count` elements: cut, or padded with zeros.
+Val fit(Builder& b, Val flat, int64_t count) {
+  int64_t have = flat.numel();
+  if (count < have) {
+    return b.slice(flat, {0}, {count}, {1});
+  }
+  if (count > have) {
+    return b.pad(flat, b.scalar_like(flat, 0), {0}, {count - have}, {0});
+  }
+  return flat;
+}
+
+int64_t width(DType dtype) { return static_cast<int64_t>(c10::elementSize(dtype)); }
+
+Val complex_to_parts(Builder& b, Val flat) {
+  Val real = b.reshape(b.real(flat), {flat.numel(), 1});
+  Val imag = b.reshape(b.imag(flat), {flat.numel(), 1});
+  return b.reshape(b.concatenate({real, imag}, 1), {2 * flat.numel()});
+}
+
+Val parts_to_complex(Builder& b, Val flat) {
+  int64_t n = flat.numel() / 2;
+  Val parts = b.reshape(fit(b, flat, 2 * n), {n, 2});
+  Val real = b.reshape(b.slice_dim(parts, 1, 0, 1), {n});
+  Val imag = b.reshape(b.slice_dim(parts, 1, 1, 2), {n});
+  return b.complex(real, imag);
+}
+
+// Flat array of the same bytes with another element type; a trailing partial element is dropped.
+Val bitcast_flat(Builder& b, Val flat, DType dtype) {
+  DType from = flat.dtype();
+  if (from == dtype) {
+    return flat;
+  }
+  if (c10::isComplexType(from)) {
+    return bitcast_flat(b, complex_to_parts(b, flat), dtype);
+  }
+  if (c10::isComplexType(dtype)) {
+    return parts_to_complex(b, bitcast_flat(b, flat, c10::toRealValueType(dtype)));
+  }
+  if (from == DType::Bool) {  // i1 has no bytes of its own
+    return bitcast_flat(b, b.convert(flat, DType::Byte), dtype);
+  }
+  if (dtype == DType::Bool) {
+    return b.convert(bitcast_flat(b, flat, DType::Byte), DType::Bool);
+  }
+  int64_t n = flat.numel();
+  int64_t old_width = width(from);
+  int64_t new_width = width(dtype);
+  if (new_width < old_width) {
+    int64_t ratio = old_width / new_width;
+    return flatten(b, b.bitcast_convert(flat, {dtype, {n, ratio}}));
+  }
+  int64_t ratio = new_width / old_width;
+  int64_t count = n / ratio;
+  Val whole = fit(b, flat, count * ratio);
+  if (ratio > 1) {
+    whole = b.reshape(whole, {count, ratio});
+  }
+  return b.bitcast_convert(whole, {dtype, {count}});
+}
+
+bool is_row_major(const Window& window) {
+  int64_t stride = 1;
+  for (size_t i = window.sizes.size(); i-- > 0;) {
+    if (window.sizes[i] != 1) {
+      if (window.strides[i] != stride) {
+        return false;
+      }
+      stride *= window.sizes[i];
+    }
+  }
+  return true;
+}
+
+// The window's dimensions that move in memory, outermost first, and the digits they range over.
+struct Plan {
+  Dims kept;         // window dimensions with size > 1 and stride > 0, by descending stride
+  Dims kept_sizes;   // their sizes
+  Dims digits;       // shape given to the flat frame
+  Dims start, step;  // per digit; beyond kept_sizes a trailing digit is indexed by `start`
+  int64_t frame_elements = 0;  // product of digits: the flat frame is cut or padded to it
+  bool expands = false;        // some dimension has size > 1 and stride 0
+
+  bool has_trailing() const { return digits.size() > kept.size(); }
+};
+
+Plan moving_dimensions(const Window& window) {
+  Plan plan;
+  for (size_t i = 0; i < window.sizes.size(); ++i) {
+    if (window.sizes[i] <= 1) {
+      continue;
+    }
+    if (window.strides[i] == 0) {
+      plan.expands = true;
+    } else {
+      plan.kept.push_back(static_cast<int64_t>(i));
+    }
+  }
+  std::stable_sort(plan.kept.begin(), plan.kept.end(), [&](int64_t x, int64_t y) {
+    return window.strides[x] > window.strides[y];
+  });
+  for (int64_t dim : plan.kept) {
+    plan.kept_sizes.push_back(window.sizes[dim]);
+  }
+  return plan;
+}
+
+std::optional<Plan> make_plan(const Window& window, int64_t frame_numel) {
+  Plan plan = moving_dimensions(window);
+  int64_t rest = window.offset;
+  int64_t unit = 0;
+  for (size_t i = 0; i < plan.kept.size(); ++i) {
+    int64_t stride = window.strides[plan.kept[i]];
+    int64_t size = plan.kept_sizes[i];
+    int64_t finer = i == 0 ? stride : std::gcd(unit, stride);
+    int64_t start = rest / finer;
+    int64_t step = stride / finer;
+    int64_t span = start + (size - 1) * step + 1;
+    int64_t digit =
+        i == 0 ? std::max(span, (frame_numel + finer - 1) / finer) : unit / finer;
+    if (span > digit) {
+      return std::nullopt;  // rows of the window overlap, or wrap around
+    }
+    plan.digits.push_back(digit);
+    plan.start.push_back(start);
+    plan.step.push_back(step);
+    rest %= finer;
+    unit = finer;
+  }
+  if (plan.kept.empty()) {
+    unit = std::max(frame_numel, rest + 1);
+  }
+  if (unit > 1 || plan.kept.empty()) {
+    plan.digits.push_back(unit);
+    plan.start.push_back(rest);
+    plan.step.push_back(1);
+  }
+  plan.frame_elements = product(plan.digits);
+  return plan;
+}
+
+Dims slice_limits(const Plan& plan) {
+  Dims limits;
+  for (size_t i = 0; i < plan.digits.size(); ++i) {
+    int64_t size = i < plan.kept_sizes.size() ? plan.kept_sizes[i] : 1;
+    limits.push_back(plan.start[i] + (size - 1) * plan.step[i] + 1);
+  }
+  return limits;
+}
+
+// From kept dimensions in memory order to the window's sizes.
+Val arrange(Builder& b, Val kept, const Plan& plan, const Window& window) {
+  Dims order(plan.kept.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::sort(order.begin(), order.end(),
+            [&](int64_t x, int64_t y) { return plan.kept[x] < plan.kept[y]; });
+  if (!std::is_sorted(order.begin(), order.end())) {
+    kept = b.transpose(kept, order);
+  }
+  if (!plan.expands) {
+    return kept.dims() == window.sizes ? kept : b.reshape(kept, window.sizes);
+  }
+  Dims map(plan.kept.begin(), plan.kept.end());
+  std::sort(map.begin(), map.end());
+  return b.broadcast_in_dim(kept, window.sizes, map);
+}
+
+// The inverse: element 0 of expanded dimensions, dimensions in memory order.
+Val gather_kept(Builder& b, Val update, const Plan& plan, const Window& window) {
+  Dims limits(update.dims());
+  for (size_t i = 0; i < window.sizes.size(); ++i) {
+    if (window.strides[i] == 0) {
+      limits[i] = std::min<int64_t>(limits[i], 1);
+    }
+  }
+  if (limits != update.dims()) {
+    Dims zeros(limits.size(), 0);
+    Dims ones(limits.size(), 1);
+    update = b.slice(update, zeros, limits, ones);
+  }
+  Dims ascending(plan.kept.begin(), plan.kept.end());
+  std::sort(ascending.begin(), ascending.end());
+  Dims sizes;
+  for (int64_t dim : ascending) {
+    sizes.push_back(window.sizes[dim]);
+  }
+  if (update.dims() != sizes) {
+    update = b.reshape(update, sizes);
+  }
+  Dims permutation;
+  for (int64_t dim : plan.kept) {
+    permutation.push_back(std::find(ascending.begin(), ascending.end(), dim) - ascending.begin());
+  }
+  return std::is_sorted(permutation.begin(), permutation.end())
+             ? update
+             : b.transpose(update, permutation);
+}
+
+// Flat positions of the window's elements, [numel, 1].
+Val window_indices(Builder& b, const Window& window) {
+  TensorType type{DType::Long, window.sizes};
+  Val index = b.full(static_cast<double>(window.offset), type);
+  for (size_t i = 0; i < window.sizes.size(); ++i) {
+    if (window.sizes[i] > 1 && window.strides[i] != 0) {
+      Val along = b.iota(type, static_cast<int64_t>(i));
+      index = b.add(index, b.mul(along, b.scalar_like(along, static_cast<double>(
+                                                                 window.strides[i]))));
+    }
+  }
+  return b.reshape(index, {window.numel(), 1});
+}
+
+Val read_by_index(Builder& b, Val flat, const Window& window) {
+  stablehlo::GatherDims dims;
+  dims.collapsed_slice_dims = {0};
+  dims.start_index_map = {0};
+  dims.index_vector_dim = 1;
+  dims.slice_sizes = {1};
+  return b.reshape(b.gather(flat, window_indices(b, window), dims), window.sizes);
+}
+
+Val write_by_index(Builder& b, Val flat, const Window& window, Val update) {
+  stablehlo::ScatterDims dims;
+  dims.inserted_window_dims = {0};
+  dims.scatter_dims_to_operand_dims = {0};
+  dims.index_vector_dim = 1;
+  return b.scatter(flat, window_indices(b, window), b.reshape(update, {window.numel()}), dims,
+                   [](Builder&, const stablehlo::Vals& args) { return stablehlo::Vals{args[1]}; });
+}
+
+Val write_range(Builder& b, Val digits, const Plan& plan, Val update) {
+  bool dense = std::all_of(plan.step.begin(), plan.step.end(), [](int64_t s) { return s == 1; });
+  if (dense) {
+    stablehlo::Vals starts;
+    for (int64_t start : plan.start) {
+      starts.push_back(b.constant(Number::of(start), DType::Long));
+    }
+    return b.dynamic_update_slice(digits, update, starts);
+  }
+  Dims high;
+  Dims interior;
+  Dims limits = slice_limits(plan);
+  for (size_t i = 0; i < plan.digits.size(); ++i) {
+    high.push_back(plan.digits[i] - limits[i]);
+    interior.push_back(plan.step[i] - 1);
+  }
+  Val spread = b.pad(update, b.scalar_like(update, 0), plan.start, high, interior);
+  Val mask = b.full(1, {DType::Bool, update.dims()});
+  mask = b.pad(mask, b.scalar_like(mask, 0), plan.start, high, interior);
+  return b.select(mask, spread, digits);
+}
+
+bool covers(const Plan& plan, const Window& window, int64_t frame_numel) {
+  if (window.offset != 0 || plan.has_trailing() || plan.frame_elements != frame_numel) {
+    return false;
+  }
+  return plan.digits == plan.kept_sizes;
+}
+
+}  // namespace
+
+Val reinterpret_frame(Builder& b, Val frame, const TensorType& result) {
+  if (frame.type() == result) {
+    return frame;
+  }
+  Val flat = fit(b, bitcast_flat(b, flatten(b, frame), result.dtype), result.numel());
+  return flat.dims() == result.dims ? flat : b.reshape(flat, result.dims);
+}
+
+Val read_window(Builder& b, Val frame, const Window& window) {
+  int64_t numel = window.numel();
+  if (numel == 0) {
+    return b.full(0, {window.dtype, window.sizes});
+  }
+  if (frame.dtype() != window.dtype) {
+    frame = bitcast_flat(b, flatten(b, frame), window.dtype);
+  }
+  if (window.offset == 0 && numel == frame.numel() && is_row_major(window)) {
+    return frame.dims() == window.sizes ? frame : b.reshape(frame, window.sizes);
+  }
+  std::optional<Plan> plan = make_plan(window, frame.numel());
+  Val flat = flatten(b, frame);
+  if (!plan) {
+    return read_by_index(b, flat, window);
+  }
+  Val digits = fit(b, flat, plan->frame_elements);
+  if (plan->digits.size() != 1) {
+    digits = frame.dims() == plan->digits ? frame : b.reshape(digits, plan->digits);
+  }
+  Dims limits = slice_limits(*plan);
+  if (limits != plan->digits || plan->start != Dims(plan->start.size(), 0)) {
+    digits = b.slice(digits, plan->start, limits, plan->step);
+  }
+  if (plan->has_trailing()) {
+    digits = b.reshape(digits, plan->kept_sizes);
+  }
+  return arrange(b, digits, *plan, window);
+}
+
+Val write_window(Builder& b, Val frame, const Window& window, Val update,
+                 const TensorType& result) {
+  frame = reinterpret_frame(b, frame, result);
+  if (window.numel() == 0) {
+    return frame;
+  }
+  update = b.convert(update, window.dtype);
+  Val flat = bitcast_flat(b, flatten(b, frame), window.dtype);
+  int64_t count = flat.numel();
+  std::optional<Plan> plan = make_plan(window, count);
+  Val written;
+  if (!plan) {
+    written = write_by_index(b, flat, window, update);
+  } else {
+    Val kept = gather_kept(b, update, *plan, window);
+    if (covers(*plan, window, count)) {
+      written = kept;
+    } else {
+      Val digits = b.reshape(fit(b, flat, plan->frame_elements), plan->digits);
+      if (plan->has_trailing()) {
+        Dims sizes(plan->kept_sizes);
+        sizes.push_back(1);
+        kept = b.reshape(kept, sizes);
+      }
+      written = write_range(b, digits, *plan, kept);
+    }
+  }
+  return reinterpret_frame(b, fit(b, flatten(b, written), count), result);
+}
+
+}  // namespace torch_xla

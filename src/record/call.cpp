@@ -1,0 +1,230 @@
+#include "record/call.h"
+
+#include "storage/sync.h"
+
+#include <bit>
+
+namespace torch_xla {
+
+namespace {
+
+thread_local int thread_device = 0;
+
+class Reader {
+ public:
+  Reader(const OpInfo& info, Call& call) : info_(info), call_(call) {}
+
+  void read(c10::IValue& value) {
+    if (value.isTensor()) {
+      tensor(value);
+    } else if (value.isNone()) {
+      word(1);
+    } else if (value.isInt()) {
+      word(2);
+      word(value.toInt());
+    } else if (value.isBool()) {
+      word(3);
+      word(value.toBool());
+    } else if (value.isDouble() || value.isComplexDouble()) {
+      number(value.toScalar());
+    } else if (value.isDevice()) {
+      device(value.toDevice());
+    } else if (value.isString()) {
+      text(value.toStringRef());
+    } else if (value.isGenerator()) {
+      word(7);
+      call_.generator = value.toGenerator();
+    } else if (value.isSymInt()) {
+      word(2);
+      word(value.toSymInt().guard_int(__FILE__, __LINE__));
+    } else if (value.isTensorList() || value.isList()) {
+      list(value);
+    } else {
+      TORCH_CHECK(false, info_.name, ": an argument of type ", value.tagKind(),
+                  " is not supported on the xla device");
+    }
+  }
+
+  // An int, bool or float given where the schema says Scalar.
+  void number(const c10::Scalar& scalar) {
+    Number value = number_of(scalar);
+    word(4);
+    word(static_cast<int64_t>(value.kind));
+    if (info_.static_numbers && value.kind != Number::Kind::Complex) {
+      word(value.integer);
+      word(std::bit_cast<int64_t>(value.floating.real()));
+      word(std::bit_cast<int64_t>(value.floating.imag()));
+    } else {
+      call_.numbers.push_back(value);
+    }
+  }
+
+ private:
+  void word(int64_t value) { call_.key.push_back(value); }
+
+  void text(const std::string& value) {
+    word(6);
+    word(static_cast<int64_t>(value.size()));
+    for (char c : value) {
+      word(c);
+    }
+  }
+
+  void device(const c10::Device& value) {
+    word(5);
+    word(static_cast<int64_t>(value.type()));
+    if (value.type() == c10::DeviceType::XLA && call_.device < 0) {
+      call_.device = value.has_index() ? value.index() : current_device();
+    }
+  }
+
+  void list(c10::IValue& value) {
+    word(8);
+    c10::ArrayRef<c10::IValue> elements = value.toListRef();
+    bool scalars = !elements.empty() && elements.front().isScalar() &&
+                   value.toList().elementType()->kind() == c10::TypeKind::NumberType;
+    for (size_t i = 0; i < elements.size(); ++i) {
+      const c10::IValue& element = elements[i];
+      if (scalars) {
+        number(element.toScalar());
+      } else if (element.isInt()) {
+        word(element.toInt());
+      } else if (element.isDouble()) {
+        word(std::bit_cast<int64_t>(element.toDouble()));
+      } else if (element.isTensor()) {
+        list_tensor(value, i);
+      } else {
+        c10::IValue copy = element;
+        read(copy);
+      }
+    }
+    word(9);
+  }
+
+  void list_tensor(c10::IValue& list, size_t i) {
+    const at::Tensor& tensor = list.toListRef()[i].toTensor();
+    if (!tensor.defined()) {
+      word(0);
+    } else if (is_xla(tensor)) {
+      xla_tensor(tensor);
+    } else {
+      TORCH_CHECK(tensor.device().is_cpu() && (tensor.dim() == 0 || info_.takes_cpu_tensors),
+                  wrong_device(tensor));
+      at::Tensor uploaded = upload(tensor, call_.device < 0 ? current_device() : call_.device);
+      list.toList().set(i, uploaded);
+      xla_tensor(uploaded);
+    }
+  }
+
+  void tensor(c10::IValue& value) {
+    const at::Tensor& tensor = value.toTensor();
+    if (!tensor.defined()) {
+      word(0);
+      return;
+    }
+    if (is_xla(tensor)) {
+      xla_tensor(tensor);
+      return;
+    }
+    if (is_cpu_scalar(tensor)) {
+      word(tensor.unsafeGetTensorImpl()->is_wrapped_number() ? 11 : 12);
+      word(static_cast<int64_t>(tensor.scalar_type()));
+      call_.numbers.push_back(number_of(tensor.item()));
+      return;
+    }
+    if (info_.takes_cpu_tensors && tensor.device().is_cpu()) {
+      value = upload(tensor, call_.device < 0 ? current_device() : call_.device);
+      xla_tensor(value.toTensor());
+      return;
+    }
+    TORCH_CHECK(false, wrong_device(tensor));
+  }
+
+  std::string wrong_device(const at::Tensor& tensor) const {
+    return c10::str("Expected all tensors to be on the same device, but found at least two "
+                    "devices, xla:", std::max(call_.device, 0), " and ", tensor.device(), "! (in ",
+                    info_.name, "; move it with .to('xla'))");
+  }
+
+  void xla_tensor(const at::Tensor& tensor) {
+    int index = tensor.device().index();
+    TORCH_CHECK(call_.tensors.empty() || call_.device == index,
+                "Expected all tensors to be on the same device, but found at least two devices, "
+                "xla:", call_.device, " and xla:", index, "! (in ", info_.name, ")");
+    call_.device = index;
+    word(10);
+    word(static_cast<int64_t>(tensor.scalar_type()) << 32 | tensor.dim());
+    for (int64_t size : tensor.sizes()) {
+      word(size);
+    }
+    for (int64_t stride : tensor.strides()) {
+      word(stride);
+    }
+    word(tensor.storage_offset());
+    call_.tensors.push_back(tensor.unsafeGetTensorImpl());
+  }
+
+  const OpInfo& info_;
+  Call& call_;
+};
+
+uint64_t hash_key(c10::ArrayRef<int64_t> key) {
+  uint64_t hash = 0x9E3779B97F4A7C15ull;
+  for (int64_t word : key) {
+    hash = (hash ^ static_cast<uint64_t>(word)) * 0xFF51AFD7ED558CCDull;
+    hash ^= hash >> 32;
+  }
+  return hash;
+}
+
+}  // namespace
+
+int current_device() { return thread_device; }
+void set_current_device(int device) { thread_device = device; }
+
+bool is_scalar_argument(const c10::Argument& argument) {
+  const c10::Type* type = argument.type().get();
+  if (type->kind() == c10::TypeKind::OptionalType) {
+    type = type->castRaw<c10::OptionalType>()->getElementType().get();
+  }
+  return type->kind() == c10::TypeKind::NumberType;
+}
+
+bool is_cpu_scalar(const at::Tensor& tensor) {
+  return tensor.device().is_cpu() && tensor.dim() == 0 && tensor.layout() == c10::kStrided;
+}
+
+Number number_of(const c10::Scalar& scalar) {
+  if (scalar.isBoolean()) {
+    return Number::of(scalar.toBool());
+  }
+  if (scalar.isIntegral(false)) {
+    return Number::of(scalar.toLong());
+  }
+  if (scalar.isComplex()) {
+    c10::complex<double> value = scalar.toComplexDouble();
+    return Number::of(std::complex<double>(value.real(), value.imag()));
+  }
+  return Number::of(scalar.toDouble());
+}
+
+Call read_call(const OpInfo& info, c10::IValue* arguments, size_t count) {
+  Call call;
+  Reader reader(info, call);
+  call.key.push_back(static_cast<int64_t>(c10::get_default_dtype_as_scalartype()));
+  for (size_t i = 0; i < count; ++i) {
+    c10::IValue& value = arguments[i];
+    if (value.isScalar() && info.scalar_arguments[i]) {
+      reader.number(value.toScalar());
+    } else {
+      reader.read(value);
+    }
+  }
+  if (call.device < 0) {
+    call.device = current_device();
+  }
+  call.hash = hash_key(call.key);
+  return call;
+}
+
+}  // namespace torch_xla

@@ -1,0 +1,214 @@
+// Kernels that concern storages rather than values: allocation, views, resizing, copies across
+// devices, reading one element.
+#include "record/call.h"
+#include "record/recorder.h"
+#include "storage/sync.h"
+
+#include <ATen/InferSize.h>
+#include <ATen/native/Resize.h>
+#include <ATen/native/TensorFactories.h>
+#include <ATen/ops/_local_scalar_dense.h>
+#include <ATen/ops/_reshape_alias_native.h>
+#include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/set_native.h>
+#include <ATen/ops/unfold_native.h>
+#include <ATen/ops/view_as_complex_native.h>
+#include <ATen/ops/view_as_real_native.h>
+#include <ATen/ops/view_native.h>
+#include <torch/library.h>
+
+namespace torch_xla {
+
+namespace {
+
+using at::Tensor;
+
+int device_index(std::optional<c10::Device> device) {
+  int index = device && device->has_index() ? device->index() : current_device();
+  int count = pjrt::device_count_hint();
+  TORCH_CHECK(index < count, "xla:", index, " does not exist: there ",
+              count == 1 ? "is 1 device" : "are " + std::to_string(count) + " devices",
+              " (CPU_NUM_DEVICES sets how many the CPU plugin makes)");
+  return index;
+}
+
+void check_options(std::optional<c10::Layout> layout, std::optional<bool> pin_memory) {
+  TORCH_CHECK_NOT_IMPLEMENTED(!layout || *layout == c10::kStrided, "the xla device has only strided "
+                              "tensors, received layout ", *layout);
+  TORCH_CHECK(!pin_memory || !*pin_memory, "Only dense CPU tensors can be pinned");
+}
+
+void check_sizes(c10::IntArrayRef sizes) {
+  int64_t elements = 1;
+  for (int64_t size : sizes) {
+    TORCH_CHECK(size >= 0, "Trying to create tensor with negative dimension ", size, ": ", sizes);
+    TORCH_CHECK(!c10::mul_overflows(elements, std::max<int64_t>(size, 1), &elements) &&
+                    elements < (int64_t{1} << 56),
+                "tried to allocate a tensor of sizes ", sizes, " on xla: too large");
+  }
+}
+
+Tensor empty_memory_format(c10::IntArrayRef sizes, std::optional<at::ScalarType> dtype,
+                           std::optional<c10::Layout> layout, std::optional<c10::Device> device,
+                           std::optional<bool> pin_memory,
+                           std::optional<c10::MemoryFormat> format) {
+  check_options(layout, pin_memory);
+  check_sizes(sizes);
+  c10::DimVector strides = c10::contiguous_strides(sizes);
+  if (format && *format == c10::MemoryFormat::ChannelsLast) {
+    auto last = c10::get_channels_last_strides_2d(sizes);
+    strides.assign(last.begin(), last.end());
+  } else if (format && *format == c10::MemoryFormat::ChannelsLast3d) {
+    auto last = c10::get_channels_last_strides_3d(sizes);
+    strides.assign(last.begin(), last.end());
+  }
+  return empty_tensor(c10::dtype_or_default(dtype), sizes, strides, device_index(device));
+}
+
+Tensor empty_strided(c10::IntArrayRef sizes, c10::IntArrayRef strides,
+                     std::optional<at::ScalarType> dtype, std::optional<c10::Layout> layout,
+                     std::optional<c10::Device> device, std::optional<bool> pin_memory) {
+  check_options(layout, pin_memory);
+  check_sizes(sizes);
+  return empty_tensor(c10::dtype_or_default(dtype), sizes, strides, device_index(device));
+}
+
+const Tensor& resize_(const Tensor& self, c10::IntArrayRef sizes,
+                      std::optional<c10::MemoryFormat> format) {
+  c10::TensorImpl* impl = self.unsafeGetTensorImpl();
+  check_sizes(sizes);
+  if (self.sizes() != sizes) {
+    impl->set_sizes_contiguous(sizes);
+  }
+  if (format && *format != c10::MemoryFormat::Preserve) {
+    impl->empty_tensor_restride(*format);
+  }
+  size_t needed = at::detail::computeStorageNbytes(self.sizes(), self.strides(),
+                                                   self.dtype().itemsize(), self.storage_offset());
+  c10::StorageImpl* storage = self.storage().unsafeGetStorageImpl();
+  if (self.numel() > 0 && needed > storage->nbytes()) {
+    check_allocation(static_cast<int64_t>(needed), self.device().index());
+    storage->set_nbytes(needed);
+  }
+  return self;
+}
+
+Tensor& set_source_storage(Tensor& self, at::Storage source, int64_t offset,
+                           c10::IntArrayRef sizes, c10::IntArrayRef strides) {
+  state_of(source);  // refuses storages of other devices
+  self.unsafeGetTensorImpl()->set_storage_keep_dtype(std::move(source));
+  c10::DimVector dense = c10::contiguous_strides(sizes);
+  self.unsafeGetTensorImpl()->set_sizes_and_strides(
+      sizes, strides.empty() && !sizes.empty() ? c10::IntArrayRef(dense) : strides, offset);
+  return self;
+}
+
+Tensor& set_whole_storage(Tensor& self, at::Storage source) {
+  int64_t count = static_cast<int64_t>(source.nbytes()) / self.element_size();
+  return set_source_storage(self, std::move(source), 0, {count}, {});
+}
+
+Tensor& set_tensor(Tensor& self, const Tensor& source) {
+  return self.is_same(source)
+             ? self
+             : set_source_storage(self, source.storage(), source.storage_offset(), source.sizes(),
+                                  source.strides());
+}
+
+Tensor& set_nothing(Tensor& self) {
+  return set_source_storage(self, make_storage(0, self.device().index()), 0, {0}, {});
+}
+
+c10::Scalar local_scalar_dense(const Tensor& self) {
+  TORCH_CHECK(self.numel() == 1, "a Tensor with ", self.numel(),
+              " elements cannot be converted to Scalar");
+  at::AutoDispatchBelowADInplaceOrView guard;
+  return at::_local_scalar_dense(to_cpu(self));
+}
+
+c10::OperatorHandle copy_handle() {
+  static const c10::OperatorHandle handle =
+      c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", "");
+  return handle;
+}
+
+void record_copy(const Tensor& self, const Tensor& source) {
+  static OpInfo& info = op_info(copy_handle());
+  torch::jit::Stack stack{self, source, false};
+  record_op(info, &stack);
+}
+
+Tensor to_device(const Tensor& source, int device) {
+  pjrt::BufferPtr buffer = materialize(source);
+  Tensor copy = make_tensor(make_storage(source.storage().nbytes(), device), source.scalar_type(),
+                            source.sizes(), source.strides(), source.storage_offset());
+  set_buffer(copy, buffer->copy_to_device(device));
+  return copy;
+}
+
+void check_no_overlap(const Tensor& self) {
+  for (int64_t i = 0; i < self.dim(); ++i) {
+    TORCH_CHECK(self.size(i) <= 1 || self.stride(i) != 0,
+                "unsupported operation: more than one element of the written-to tensor refers to "
+                "a single memory location. Please clone() the tensor before performing the "
+                "operation.");
+  }
+}
+
+Tensor& copy_(Tensor& self, const Tensor& source, bool /*non_blocking*/) {
+  if (self.is_same(source)) {
+    return self;
+  }
+  if (!is_xla(self)) {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    self.copy_(to_cpu(source));
+    return self;
+  }
+  check_no_overlap(self);
+  if (!is_xla(source)) {
+    TORCH_CHECK(source.device().is_cpu(), "cannot copy from ", source.device(), " to xla");
+    source.expand(self.sizes());  // raises PyTorch's error when it does not fit
+    copy_from_cpu(self, source);
+  } else if (source.device() != self.device()) {
+    record_copy(self, to_device(source, self.device().index()));
+  } else {
+    record_copy(self, source);
+  }
+  return self;
+}
+
+Tensor copy_from(const Tensor& self, const Tensor& destination, bool non_blocking) {
+  Tensor target = destination;
+  copy_(target, self, non_blocking);
+  return target;
+}
+
+Tensor copy_from_and_resize(const Tensor& self, const Tensor& destination) {
+  destination.resize_(self.sizes());
+  return copy_from(self, destination, false);
+}
+
+TORCH_LIBRARY_IMPL(aten, XLA, m) {
+  m.impl("empty.memory_format", &empty_memory_format);
+  m.impl("empty_strided", &empty_strided);
+  m.impl("resize_", &resize_);
+  m.impl("set_.source_Storage_storage_offset", &set_source_storage);
+  m.impl("set_.source_Storage", &set_whole_storage);
+  m.impl("set_.source_Tensor", &set_tensor);
+  m.impl("set_", &set_nothing);
+  m.impl("_local_scalar_dense", &local_scalar_dense);
+  m.impl("copy_", &copy_);
+  m.impl("_copy_from", &copy_from);
+  m.impl("_copy_from_and_resize", &copy_from_and_resize);
+  m.impl("as_strided", &at::native::as_strided_tensorimpl);
+  m.impl("view", &at::native::view);
+  m.impl("_reshape_alias", &at::native::_reshape_alias);
+  m.impl("unfold", &at::native::unfold);
+  m.impl("view_as_real", &at::native::view_as_real);
+  m.impl("view_as_complex", &at::native::view_as_complex);
+}
+
+}  // namespace
+
+}  // namespace torch_xla

@@ -1,0 +1,125 @@
+#include "record/generator.h"
+
+#include "storage/sync.h"
+
+#include <ATen/Utils.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/DispatchKeySet.h>
+
+#include <cstring>
+#include <deque>
+
+namespace torch_xla {
+
+namespace {
+
+at::Tensor host_words(uint64_t key, uint64_t counter) {
+  at::Tensor words = at::empty({2}, at::TensorOptions().dtype(at::kUInt64));
+  auto* data = static_cast<uint64_t*>(words.mutable_data_ptr());
+  data[0] = key;
+  data[1] = counter;
+  return words;
+}
+
+}  // namespace
+
+XlaGenerator::XlaGenerator(int device)
+    : c10::GeneratorImpl(device_of(device), c10::DispatchKeySet(c10::DispatchKey::XLA)),
+      seed_(c10::default_rng_seed_val) {}
+
+void XlaGenerator::write_state(uint64_t key, uint64_t counter) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  seed_ = key;
+  counter_ = counter;
+  state_ = at::Tensor();
+}
+
+void XlaGenerator::set_current_seed(uint64_t seed) { write_state(seed, 0); }
+
+uint64_t XlaGenerator::seed() {
+  uint64_t random = c10::detail::getNonDeterministicRandom();
+  set_current_seed(random);
+  return random;
+}
+
+at::Tensor& XlaGenerator::state_tensor() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!state_.defined()) {
+    state_ = upload(host_words(seed_, counter_), device().index());
+  }
+  return state_;
+}
+
+at::Tensor XlaGenerator::host_state() const {
+  at::Tensor state;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    state = state_;
+  }
+  return state.defined() ? to_cpu(state) : host_words(seed_, counter_);
+}
+
+void XlaGenerator::set_offset(uint64_t offset) { write_state(seed_, offset); }
+
+uint64_t XlaGenerator::get_offset() const {
+  return static_cast<const uint64_t*>(host_state().const_data_ptr())[1];
+}
+
+void XlaGenerator::set_state(const c10::TensorImpl& state) {
+  at::detail::check_rng_state(state);
+  TORCH_CHECK(state.numel() == 16, "an xla generator's state has 16 bytes, received ",
+              state.numel());
+  uint64_t words[2];
+  std::memcpy(words, state.data(), sizeof(words));
+  write_state(words[0], words[1]);
+}
+
+c10::intrusive_ptr<c10::TensorImpl> XlaGenerator::get_state() const {
+  at::Tensor bytes = at::empty({16}, at::TensorOptions().dtype(at::kByte));
+  std::memcpy(bytes.mutable_data_ptr(), host_state().const_data_ptr(), 16);
+  return bytes.getIntrusivePtr();
+}
+
+XlaGenerator* XlaGenerator::clone_impl() const {
+  auto* copy = new XlaGenerator(device().index());
+  copy->set_state(*get_state());
+  return copy;
+}
+
+const at::Generator& default_generator(int device) {
+  static auto* mutex = new std::mutex;
+  static auto* generators = new std::deque<at::Generator>;
+  std::lock_guard<std::mutex> lock(*mutex);
+  while (generators->size() <= static_cast<size_t>(device)) {
+    generators->push_back(new_generator(static_cast<int>(generators->size())));
+  }
+  return (*generators)[device];
+}
+
+at::Generator new_generator(int device) { return at::make_generator<XlaGenerator>(device); }
+
+// Key and counter in one number: the counter is folded into the key, so that a restored state
+// continues the same stream of numbers that the program saw after reading it.
+int64_t rng_state_number(int device) {
+  auto& generator = xla_generator(default_generator(device));
+  uint64_t counter = generator.get_offset();
+  uint64_t key = generator.current_seed();
+  if (counter != 0) {
+    key = (key ^ (counter * 0x9E3779B97F4A7C15ull)) & 0x7FFFFFFFFFFFFFFFull;
+    generator.set_current_seed(key);
+  }
+  return static_cast<int64_t>(key);
+}
+
+void set_rng_state_number(int device, int64_t number) {
+  xla_generator(default_generator(device)).set_current_seed(static_cast<uint64_t>(number));
+}
+
+XlaGenerator& xla_generator(const at::Generator& generator) {
+  TORCH_CHECK(generator.device().type() == c10::DeviceType::XLA,
+              "Expected a 'xla' device type for generator but found '",
+              generator.device().type(), "'");
+  return *generator.get<XlaGenerator>();
+}
+
+}  // namespace torch_xla

@@ -1,0 +1,75 @@
+#include "record/host_run.h"
+
+#include "record/call.h"
+#include "record/meta.h"
+#include "storage/sync.h"
+
+#include <ATen/ops/resize.h>
+
+namespace torch_xla {
+
+namespace {
+
+std::vector<StatePtr> states_of(c10::ArrayRef<c10::IValue> arguments) {
+  std::vector<StatePtr> states;
+  for (const at::Tensor& tensor : flatten_tensors({arguments.begin(), arguments.end()})) {
+    if (is_xla(tensor)) {
+      states.push_back(state_of(tensor));
+    }
+  }
+  return states;
+}
+
+int device_of_call(c10::ArrayRef<c10::IValue> arguments) {
+  for (const at::Tensor& tensor : flatten_tensors({arguments.begin(), arguments.end()})) {
+    if (is_xla(tensor)) {
+      return tensor.device().index();
+    }
+  }
+  return current_device();
+}
+
+void write_back(const c10::IValue& target, const c10::IValue& computed) {
+  std::vector<at::Tensor> targets = flatten_tensors({target});
+  std::vector<at::Tensor> values = flatten_tensors({computed});
+  for (size_t i = 0; i < targets.size(); ++i) {
+    if (!is_xla(targets[i])) {
+      continue;
+    }
+    if (targets[i].sizes() != values[i].sizes()) {
+      targets[i].resize_(values[i].sizes());
+    }
+    copy_from_cpu(targets[i], values[i]);
+  }
+}
+
+}  // namespace
+
+void run_on_host(const OpInfo& info, torch::jit::Stack* stack) {
+  size_t count = info.scalar_arguments.size();
+  IValues arguments(stack->end() - static_cast<std::ptrdiff_t>(count), stack->end());
+  sync_storages(states_of(arguments));  // one program for all of them
+  auto read = [](const at::Tensor& tensor) { return is_xla(tensor) ? to_cpu(tensor) : tensor; };
+  torch::jit::Stack host;
+  for (const c10::IValue& argument : arguments) {
+    host.push_back(map_tensors(argument, read, c10::Device(c10::kCPU)));
+  }
+  IValues host_arguments = host;
+  {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    info.op.callBoxed(&host);
+  }
+  for (size_t argument : info.mutated) {
+    write_back(arguments[argument], host_arguments[argument]);
+  }
+  int device = device_of_call(arguments);
+  auto send = [device](const at::Tensor& tensor) { return upload(tensor, device); };
+  torch::jit::drop(*stack, count);
+  for (size_t i = 0; i < host.size(); ++i) {
+    int alias = info.return_alias[i];
+    stack->push_back(alias >= 0 ? arguments[alias]
+                                : map_tensors(host[i], send, device_of(device)));
+  }
+}
+
+}  // namespace torch_xla

@@ -1,0 +1,312 @@
+#include "record/plan.h"
+
+#include "host_ops/host_ops.h"
+#include "record/meta.h"
+#include "storage/internal_ops.h"
+
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+
+namespace torch_xla {
+
+namespace {
+
+bool is_dtype_argument(const c10::Argument& argument) {
+  return argument.real_type()->str().find("ScalarType") != std::string::npos;
+}
+
+// Builds the signature's arguments; positions count the call's tensors and numbers in order.
+class AttributeBuilder {
+ public:
+  AttributeBuilder(const OpInfo& info, CallPlan& plan) : info_(info), plan_(plan) {}
+
+  Attribute attribute(const c10::IValue& value, const c10::Argument& argument, bool drop) {
+    if (value.isTensor()) {
+      return tensor(value.toTensor(), drop);
+    }
+    if (value.isNone() || value.isGenerator()) {
+      return std::monostate();
+    }
+    if (value.isDevice()) {
+      return value.toDevice().str();
+    }
+    if (value.isString()) {
+      return value.toStringRef();
+    }
+    if (value.isList()) {
+      return list(value, drop);
+    }
+    if (value.isInt() && is_dtype_argument(argument)) {
+      return static_cast<DType>(value.toInt());
+    }
+    bool scalar = is_scalar_argument(argument) || value.isDouble() || value.isComplexDouble();
+    if (value.isComplexDouble() || (scalar && !info_.static_numbers)) {
+      return number(number_of(value.toScalar()).kind, {});
+    }
+    if (value.isBool()) {
+      return value.toBool();
+    }
+    if (value.isDouble()) {
+      return value.toDouble();
+    }
+    return value.toInt();
+  }
+
+ private:
+  Attribute number(Number::Kind kind, NumberRef ref) {
+    ref.slot = static_cast<int32_t>(plan_.signature.number_kinds.size());
+    plan_.signature.number_kinds.push_back(kind);
+    return ref;
+  }
+
+  Attribute tensor(const at::Tensor& tensor, bool drop) {
+    if (!tensor.defined()) {
+      return OperandRef{-1};
+    }
+    if (!is_xla(tensor)) {
+      NumberRef ref;
+      ref.is_tensor = true;
+      ref.wrapped = tensor.unsafeGetTensorImpl()->is_wrapped_number();
+      ref.dtype = tensor.scalar_type();
+      return number(number_of(tensor.item()).kind, ref);
+    }
+    plan_.is_operand.push_back(!drop);
+    if (drop) {
+      return OperandRef{-1};
+    }
+    plan_.signature.operands.push_back(window_of(tensor));
+    return OperandRef{static_cast<int32_t>(plan_.signature.operands.size()) - 1};
+  }
+
+  template <typename T>
+  std::vector<T> elements(const c10::IValue& value) {
+    std::vector<T> result;
+    for (const c10::IValue& element : value.toListRef()) {
+      result.push_back(element.to<T>());
+    }
+    return result;
+  }
+
+  Attribute list(const c10::IValue& value, bool drop) {
+    if (value.isIntList()) {
+      return value.toIntVector();
+    }
+    if (value.isDoubleList()) {
+      return value.toDoubleVector();
+    }
+    if (value.isBoolList()) {
+      return elements<bool>(value);
+    }
+    auto kind = value.toList().elementType()->kind();
+    if (kind == c10::TypeKind::NumberType) {
+      std::vector<NumberRef> numbers;
+      for (const c10::IValue& element : value.toListRef()) {
+        numbers.push_back(
+            std::get<NumberRef>(number(number_of(element.toScalar()).kind, NumberRef{})));
+      }
+      return numbers;
+    }
+    if (kind == c10::TypeKind::SymIntType || kind == c10::TypeKind::IntType) {
+      return elements<int64_t>(value);
+    }
+    std::vector<OperandRef> tensors;
+    for (const c10::IValue& element : value.toListRef()) {
+      tensors.push_back(element.isTensor()
+                            ? std::get<OperandRef>(tensor(element.toTensor(), drop))
+                            : OperandRef{-1});
+    }
+    return tensors;
+  }
+
+  const OpInfo& info_;
+  CallPlan& plan_;
+};
+
+// Arguments in the order of `op`, placed where `functional` has them; out= tensors are dropped.
+void build_arguments(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments, CallPlan& plan) {
+  AttributeBuilder builder(info, plan);
+  const auto& schema = info.op.schema().arguments();
+  std::vector<Attribute> own;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    bool drop = (info.resizes_outputs && schema[i].is_out()) || (i == 0 && info.shape_only_self);
+    own.push_back(builder.attribute(arguments[i], schema[i], drop));
+  }
+  for (int source : info.argument_source) {
+    plan.signature.arguments.push_back(source >= 0 ? own[source] : Attribute());
+  }
+}
+
+OutputSpec spec_of(const at::Tensor& tensor) {
+  if (!tensor.defined()) {
+    OutputSpec spec = make_output_spec(DType::Bool, {0}, {1});
+    spec.defined = false;
+    return spec;
+  }
+  if (is_dense_permutation(tensor.sizes(), tensor.strides())) {
+    return make_output_spec(tensor.scalar_type(), tensor.sizes(), tensor.strides());
+  }
+  return make_output_spec(tensor.scalar_type(), tensor.sizes(), row_major_strides(tensor.sizes()));
+}
+
+OutputSpec generator_spec() { return make_output_spec(DType::UInt64, {2}, {1}); }
+
+at::Tensor zeros_like_on_cpu(const at::Tensor& tensor) {
+  return is_xla(tensor)
+             ? at::zeros(tensor.sizes(), at::TensorOptions().dtype(tensor.scalar_type()))
+             : tensor;
+}
+
+// For operators without a meta kernel: one run of the CPU kernel on zeros.
+std::optional<IValues> run_on_zeros(const c10::OperatorHandle& op,
+                                    c10::ArrayRef<c10::IValue> arguments) {
+  IValues stack;
+  for (const c10::IValue& argument : arguments) {
+    stack.push_back(map_tensors(argument, zeros_like_on_cpu, c10::Device(c10::kCPU)));
+  }
+  try {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    op.callBoxed(&stack);
+    return stack;
+  } catch (const std::exception&) {
+    return std::nullopt;
+  }
+}
+
+size_t fresh_returns(const OpInfo& info) {
+  return static_cast<size_t>(
+      std::count(info.return_alias.begin(), info.return_alias.end(), -1));
+}
+
+// What the functional operator returns, on meta (or CPU zero) tensors.
+std::optional<IValues> learn_results(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments) {
+  if (info.mutates()) {
+    std::optional<IValues> own = run_meta(info.op, to_meta(arguments));
+    if (!info.has_functional) {
+      // The host call runs the operator on copies and hands these back after its own returns.
+      IValues results;
+      if (fresh_returns(info) > 0) {
+        if (!own) {
+          return std::nullopt;
+        }
+        for (size_t i = 0; i < info.return_alias.size(); ++i) {
+          if (info.return_alias[i] < 0) {
+            results.push_back((*own)[i]);
+          }
+        }
+      }
+      for (size_t argument : info.mutated) {
+        results.push_back(arguments[argument]);
+      }
+      return results;
+    }
+  }
+  IValues functional = functional_arguments(info, arguments);
+  if (auto results = run_meta(info.functional, to_meta(functional))) {
+    return results;
+  }
+  return run_on_zeros(info.functional, functional);
+}
+
+void add_results(const OpInfo& info, const IValues& returned, CallPlan& plan) {
+  size_t fresh = fresh_returns(info);
+  auto add = [&](const at::Tensor& tensor, int argument, int element) {
+    CallPlan::Result result;
+    result.argument = argument;
+    result.element = element;
+    result.output =
+        tensor.defined() ? static_cast<int>(plan.signature.outputs.size()) : -1;
+    plan.signature.outputs.push_back(spec_of(tensor));
+    plan.results.push_back(result);
+  };
+  for (size_t r = 0; r < returned.size(); ++r) {
+    int argument = r < fresh ? -1 : static_cast<int>(info.mutated[r - fresh]);
+    std::vector<at::Tensor> tensors = flatten_tensors({returned[r]});
+    bool list = returned[r].isList();
+    if (r < fresh) {
+      plan.return_lengths.push_back(list ? static_cast<int>(tensors.size()) : -1);
+    }
+    for (size_t e = 0; e < tensors.size(); ++e) {
+      add(tensors[e], argument, list ? static_cast<int>(e) : -1);
+    }
+  }
+}
+
+bool indexes_by_mask(const OpInfo& info, const Call& call) {
+  if (!info.takes_cpu_tensors) {
+    return true;
+  }
+  return std::any_of(call.tensors.begin() + 1, call.tensors.end(), [](c10::TensorImpl* tensor) {
+    DType dtype = c10::typeMetaToScalarType(tensor->dtype());
+    return dtype == DType::Bool || dtype == DType::Byte;
+  });
+}
+
+void choose_tier(const OpInfo& info, CallPlan& plan) {
+  if (info.lowering != nullptr) {
+    plan.signature.tier = Tier::Direct;
+    plan.signature.lower = info.lowering->function;
+    return;
+  }
+  plan.signature.tier = Tier::Host;
+  plan.recorded = host_calls_available();
+}
+
+std::unique_ptr<CallPlan> make_plan(const OpInfo& info, const Call& call,
+                                    c10::ArrayRef<c10::IValue> arguments) {
+  auto plan = std::make_unique<CallPlan>();
+  plan->key.assign(call.key.begin(), call.key.end());
+  TORCH_CHECK_NOT_IMPLEMENTED(!info.returns_view, info.name,
+                              " makes a view, which is not supported on the xla device: use a "
+                              "copy (", info.name, " on .cpu(), or a strided view)");
+  bool dynamic = info.dynamic_shape && (info.lowering == nullptr || indexes_by_mask(info, call));
+  bool out_without_functional = info.resizes_outputs && !info.has_functional;
+  plan->recorded = false;
+  if (dynamic || !info.only_tensor_returns || out_without_functional) {
+    return plan;
+  }
+  std::optional<IValues> returned = learn_results(info, arguments);
+  if (!returned || returned->size() != fresh_returns(info) + info.mutated.size()) {
+    return plan;
+  }
+  plan->recorded = true;
+  plan->signature.op = info.has_functional ? info.functional_name : info.name;
+  build_arguments(info, arguments, *plan);
+  add_results(info, *returned, *plan);
+  choose_tier(info, *plan);
+  if (info.random) {
+    plan->signature.random = true;
+    plan->signature.operands.push_back({DType::UInt64, {2}, {1}, 0});
+    plan->signature.outputs.push_back(generator_spec());
+  }
+  finish_signature(plan->signature);
+  register_host_op(plan->signature, info.has_functional ? info.functional : info.op);
+  return plan;
+}
+
+}  // namespace
+
+const CallPlan& find_plan(OpInfo& info, const Call& call, c10::ArrayRef<c10::IValue> arguments) {
+  auto matches = [&](const CallPlan& plan) {
+    return plan.key.size() == call.key.size() &&
+           std::equal(plan.key.begin(), plan.key.end(), call.key.begin());
+  };
+  {
+    std::lock_guard<std::mutex> lock(info.mutex);
+    auto found = info.plans.find(call.hash);
+    for (CallPlan* plan = found == info.plans.end() ? nullptr : found->second.get();
+         plan != nullptr; plan = plan->next.get()) {
+      if (matches(*plan)) {
+        return *plan;
+      }
+    }
+  }
+  std::unique_ptr<CallPlan> made = make_plan(info, call, arguments);
+  std::lock_guard<std::mutex> lock(info.mutex);
+  std::unique_ptr<CallPlan>& slot = info.plans[call.hash];
+  made->next = std::move(slot);  // another thread may have made the same plan: harmless
+  slot = std::move(made);
+  return *slot;
+}
+
+}  // namespace torch_xla

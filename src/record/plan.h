@@ -1,0 +1,35 @@
+// What to do for one kind of call: made on the first such call, by running the operator on meta
+// tensors (so that PyTorch's own checks and messages apply), then reused. Immutable.
+#pragma once
+
+#include "record/call.h"
+
+namespace torch_xla {
+
+struct CallPlan {
+  std::vector<int64_t> key;
+  std::unique_ptr<CallPlan> next;  // another call with the same hash
+
+  // False: the operator cannot be recorded (sizes depend on values, or no host call is possible);
+  // it runs on the CPU at once.
+  bool recorded = true;
+  Signature signature;  // of the functional operator
+
+  // Per xla tensor of the call: is it an operand? (Shape-only and out= arguments are not.)
+  std::vector<bool> is_operand;
+
+  // How the functional operator's flat results map to what the caller gets.
+  struct Result {
+    int output = -1;      // of the signature; -1: undefined
+    int argument = -1;    // written into this argument of the operator...
+    int element = -1;     // ...or this element of it, if a list; argument -1: a new tensor
+  };
+  std::vector<Result> results;
+  // Per return of the operator: number of list elements, or -1 for a plain tensor.
+  std::vector<int> return_lengths;
+};
+
+// The plan for this call, cached in `info`. Throws the operator's own errors.
+const CallPlan& find_plan(OpInfo& info, const Call& call, c10::ArrayRef<c10::IValue> arguments);
+
+}  // namespace torch_xla

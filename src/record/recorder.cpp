@@ -1,0 +1,175 @@
+#include "record/recorder.h"
+
+#include "base/env.h"
+#include "base/error.h"
+#include "base/location.h"
+#include "record/generator.h"
+#include "record/host_run.h"
+#include "record/plan.h"
+
+#include <ATen/ops/resize.h>
+
+namespace torch_xla {
+
+namespace {
+
+// A loop that never syncs only grows its graph; say so once, while it is still small enough.
+void watch_growth() {
+  if (count_recorded_node() != env::integer("TORCH_XLA_PENDING_WARNING")) {
+    return;
+  }
+  warn("more than " + std::to_string(env::integer("TORCH_XLA_PENDING_WARNING")) +
+       " operations are pending at " + location_of(last_location()).str() +
+       " and nothing has run them: call torch_xla.sync() once per iteration of your loop");
+}
+
+NodePtr make_op_node(const CallPlan& plan, const Call& call) {
+  NodePtr node = c10::make_intrusive<Node>();
+  node->signature = &plan.signature;
+  node->numbers.assign(call.numbers.begin(), call.numbers.end());
+  node->location = last_location();
+  node->operands.reserve(plan.signature.operands.size());
+  return node;
+}
+
+at::Tensor new_result(const OutputSpec& spec, int device) {
+  return empty_tensor(spec.dtype, spec.sizes, spec.strides, device);
+}
+
+at::Tensor written_tensor(const CallPlan::Result& result, c10::ArrayRef<c10::IValue> arguments) {
+  const c10::IValue& argument = arguments[result.argument];
+  return result.element < 0 ? argument.toTensor()
+                            : argument.toListRef()[result.element].toTensor();
+}
+
+// out= tensors take the results' sizes, as on every device.
+void resize_out(const at::Tensor& out, const OutputSpec& spec) {
+  if (out.sizes() == c10::IntArrayRef(spec.sizes)) {
+    return;
+  }
+  if (out.numel() != 0) {
+    TORCH_WARN("An output with one or more elements was resized since it had shape ", out.sizes(),
+               ", which does not match the required output shape ",
+               c10::IntArrayRef(spec.sizes), ".");
+  }
+  out.resize_(spec.sizes);
+}
+
+struct Target {
+  at::Tensor tensor;  // undefined: the operator returns None
+  bool fresh = true;
+};
+
+std::vector<Target> make_targets(const OpInfo& info, const CallPlan& plan, int device,
+                                 c10::ArrayRef<c10::IValue> arguments) {
+  std::vector<Target> targets(plan.results.size());
+  for (size_t i = 0; i < plan.results.size(); ++i) {
+    const CallPlan::Result& result = plan.results[i];
+    if (result.output < 0) {
+      continue;
+    }
+    const OutputSpec& spec = plan.signature.outputs[result.output];
+    targets[i].fresh = result.argument < 0;
+    if (targets[i].fresh) {
+      targets[i].tensor = new_result(spec, device);
+    } else {
+      targets[i].tensor = written_tensor(result, arguments);
+      if (info.resizes_outputs) {
+        resize_out(targets[i].tensor, spec);
+      }
+    }
+  }
+  return targets;
+}
+
+// The only part under the trace lock: operand values in, result values out.
+void link(const CallPlan& plan, const Call& call, const NodePtr& node,
+          const std::vector<Target>& targets, at::Tensor* generator_state) {
+  TraceLock lock;
+  for (size_t i = 0; i < call.tensors.size(); ++i) {
+    if (plan.is_operand[i]) {
+      c10::TensorImpl& tensor = *call.tensors[i];
+      node->operands.push_back(value_of(*state_of(tensor),
+                                        *tensor.storage().unsafeGetStorageImpl(),
+                                        c10::typeMetaToScalarType(tensor.dtype())));
+    }
+  }
+  if (generator_state != nullptr) {
+    node->operands.push_back(state_of(*generator_state)->value());
+  }
+  for (size_t i = 0; i < targets.size(); ++i) {
+    if (!targets[i].tensor.defined()) {
+      continue;
+    }
+    auto output = static_cast<uint32_t>(plan.results[i].output);
+    if (targets[i].fresh) {
+      state_of(targets[i].tensor)->set_value({node, output});
+    } else {
+      write_value(targets[i].tensor, {node, output}, plan.signature.outputs[output]);
+    }
+  }
+  if (generator_state != nullptr) {
+    auto last = static_cast<uint32_t>(plan.signature.outputs.size() - 1);
+    state_of(*generator_state)->set_value({node, last});
+  }
+}
+
+void push_returns(const OpInfo& info, const CallPlan& plan, std::vector<Target>& targets,
+                  size_t argument_count, torch::jit::Stack* stack) {
+  torch::jit::Stack returns;
+  size_t next = 0;
+  size_t fresh = 0;
+  for (int alias : info.return_alias) {
+    if (alias >= 0) {
+      returns.push_back((*stack)[stack->size() - argument_count + alias]);
+      continue;
+    }
+    int length = plan.return_lengths[fresh++];
+    if (length < 0) {
+      returns.emplace_back(std::move(targets[next++].tensor));
+      continue;
+    }
+    c10::List<at::Tensor> list;
+    for (int i = 0; i < length; ++i) {
+      list.push_back(std::move(targets[next++].tensor));
+    }
+    returns.emplace_back(std::move(list));
+  }
+  torch::jit::drop(*stack, argument_count);
+  for (c10::IValue& value : returns) {
+    stack->push_back(std::move(value));
+  }
+}
+
+}  // namespace
+
+void record_op(OpInfo& info, torch::jit::Stack* stack) {
+  size_t count = info.scalar_arguments.size();
+  c10::IValue* first = stack->data() + (stack->size() - count);
+  current_location();
+  Call call = read_call(info, first, count);
+  c10::ArrayRef<c10::IValue> arguments(first, count);
+  const CallPlan& plan = find_plan(info, call, arguments);
+  info.counter->add();
+  if (!plan.recorded) {
+    run_on_host(info, stack);
+    return;
+  }
+  at::Tensor* generator_state = nullptr;
+  if (plan.signature.random) {
+    generator_state =
+        &xla_generator(call.generator ? *call.generator : default_generator(call.device))
+             .state_tensor();
+  }
+  NodePtr node = make_op_node(plan, call);
+  std::vector<Target> targets = make_targets(info, plan, call.device, arguments);
+  link(plan, call, node, targets, generator_state);
+  watch_growth();
+  push_returns(info, plan, targets, count, stack);
+}
+
+void record_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  record_op(op_info(op), stack);
+}
+
+}  // namespace torch_xla

@@ -1,0 +1,83 @@
+// Which operators go to the recorder. The backend's fallback takes what has no kernel; operators
+// that PyTorch would compose of others are registered by name where we know better: those with a
+// lowering (and their in-place and out= forms), and structured ones, whose composite kernels only
+// allocate and forward to out=.
+#include "record/registration.h"
+
+#include "record/recorder.h"
+
+#include <torch/library.h>
+
+#include <set>
+
+namespace torch_xla {
+
+namespace {
+
+// Kernels of device_kernels.cpp.
+bool has_own_kernel(const c10::OperatorHandle& op) {
+  return op.hasKernelForDispatchKey(c10::DispatchKey::XLA);
+}
+
+bool is_structured(const c10::OperatorHandle& op) {
+  return op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
+}
+
+std::set<std::string> lowered_names() {
+  std::set<std::string> names;
+  for (const auto& [name, entry] : lower_table()) {
+    names.insert(name.substr(0, name.find('.')));
+  }
+  return names;
+}
+
+// "aten::add_" and "aten::add" for both forms of add.
+std::string base_name(const std::string& name) {
+  bool in_place = name.size() > 1 && name.back() == '_' && name[name.size() - 2] != '_';
+  return in_place ? name.substr(0, name.size() - 1) : name;
+}
+
+bool is_lowered(const c10::OperatorHandle& op) { return op_info(op).lowering != nullptr; }
+
+void register_by_name(torch::Library& library) {
+  std::set<std::string> lowered = lowered_names();
+  for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
+    if (name.name.rfind("aten::", 0) != 0) {
+      continue;
+    }
+    auto op = c10::Dispatcher::singleton().findSchema(name);
+    if (!op || has_own_kernel(*op)) {
+      continue;
+    }
+    bool candidate = lowered.count(base_name(name.name)) > 0 || lowered.count(name.name) > 0;
+    if (is_structured(*op) || (candidate && is_lowered(*op))) {
+      std::string full = name.overload_name.empty() ? name.name
+                                                    : name.name + "." + name.overload_name;
+      library.impl(full.c_str(), torch::CppFunction::makeFromBoxedFunctor(
+                                     std::make_unique<RecordKernel>(*op)));
+    }
+  }
+}
+
+TORCH_LIBRARY_IMPL(aten, XLA, m) { register_by_name(m); }
+
+TORCH_LIBRARY_IMPL(_, XLA, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&record_fallback>());
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, std::string>> operator_tiers() {
+  std::vector<std::pair<std::string, std::string>> result;
+  for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
+    auto op = c10::Dispatcher::singleton().findSchema(name);
+    if (name.name.rfind("aten::", 0) != 0 || !op || op_info(*op).mutates()) {
+      continue;
+    }
+    const OpInfo& info = op_info(*op);
+    result.emplace_back(info.name, info.lowering != nullptr ? "direct" : "host");
+  }
+  return result;
+}
+
+}  // namespace torch_xla

@@ -1,0 +1,23 @@
+// Nodes for the operations of our own (lower/internal.h), with interned signatures. Thread-safe.
+#pragma once
+
+#include "ir/node.h"
+
+namespace torch_xla {
+
+Value make_zeros(const TensorType& frame);
+// `base` with `window` replaced by `update` read through `update_window`; the result is `frame`.
+Value make_write(Value base, const Window& window, Value update, const Window& update_window,
+                 const TensorType& frame);
+// `window` of `base` as a dense row-major frame.
+Value make_read(Value base, const Window& window);
+
+// Computes output.frame and frame_to_sizes from sizes, strides (a dense permutation) and dtype.
+OutputSpec make_output_spec(DType dtype, c10::ArrayRef<int64_t> sizes,
+                            c10::ArrayRef<int64_t> strides);
+bool is_dense_permutation(c10::ArrayRef<int64_t> sizes, c10::ArrayRef<int64_t> strides);
+
+// The hash of a signature from its fields; sets and returns it.
+uint64_t finish_signature(Signature& signature);
+
+}  // namespace torch_xla

@@ -1,0 +1,144 @@
+#include "storage/state.h"
+
+#include "base/error.h"
+
+#include <atomic>
+#include <deque>
+
+namespace torch_xla {
+
+std::mutex& TraceLock::mutex() {
+  static auto* instance = new std::mutex;  // outlives every tensor of a dying process
+  return *instance;
+}
+
+DeviceData::DeviceData(TensorType t, int device) : device(device) { type = std::move(t); }
+
+DeviceData::DeviceData(pjrt::BufferPtr buffer)
+    : device(buffer->device()), buffer_(std::move(buffer)) {
+  type = buffer_->type();
+}
+
+pjrt::BufferPtr DeviceData::buffer() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  changed_.wait(lock, [this] { return buffer_ != nullptr || error_ != nullptr; });
+  if (error_) {
+    std::rethrow_exception(error_);
+  }
+  return buffer_;
+}
+
+void DeviceData::fulfil(pjrt::BufferPtr buffer) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    buffer_ = std::move(buffer);
+  }
+  changed_.notify_all();
+}
+
+void DeviceData::fail(std::exception_ptr error) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    error_ = std::move(error);
+  }
+  changed_.notify_all();
+}
+
+DeviceData* device_data(const Node& node) {
+  return node.kind == Node::Kind::Data ? static_cast<DeviceData*>(node.data.get()) : nullptr;
+}
+
+// Doubly linked, so that a tensor that dies leaves in constant time.
+class PendingList {
+ public:
+  static PendingList& of(int device) {
+    static auto* lists = new std::deque<PendingList>;
+    while (lists->size() <= static_cast<size_t>(device)) {
+      lists->emplace_back();
+    }
+    return (*lists)[device];
+  }
+
+  void append(StorageState* state) {
+    state->previous_ = tail_;
+    state->next_ = nullptr;
+    (tail_ != nullptr ? tail_->next_ : head_) = state;
+    tail_ = state;
+    state->linked_ = true;
+    ++size_;
+  }
+
+  void remove(StorageState* state) {
+    (state->previous_ != nullptr ? state->previous_->next_ : head_) = state->next_;
+    (state->next_ != nullptr ? state->next_->previous_ : tail_) = state->previous_;
+    state->linked_ = false;
+    --size_;
+  }
+
+  std::vector<StatePtr> states() const {
+    std::vector<StatePtr> result;
+    result.reserve(size_);
+    for (StorageState* state = head_; state != nullptr; state = state->next_) {
+      // One that is being destroyed waits for the trace lock and is not revived.
+      if (StatePtr alive = state->weak_from_this().lock()) {
+        result.push_back(std::move(alive));
+      }
+    }
+    return result;
+  }
+
+  size_t size() const { return size_; }
+
+ private:
+  StorageState* head_ = nullptr;
+  StorageState* tail_ = nullptr;
+  size_t size_ = 0;
+};
+
+StorageState::~StorageState() {
+  TraceLock lock;
+  if (linked_) {
+    PendingList::of(device).remove(this);
+  }
+  hold(-1);
+  value_ = {};
+}
+
+void StorageState::hold(int change) {
+  if (value_) {
+    if (DeviceData* data = device_data(*value_.node)) {
+      data->holders += change;
+    }
+  }
+}
+
+void StorageState::set_value(Value value) {
+  if (value_ && value_.node->kind == Node::Kind::Data && value.node->kind == Node::Kind::Op) {
+    committed = value_.node;
+  } else if (value && value.node->kind == Node::Kind::Data) {
+    committed.reset();
+  }
+  hold(-1);
+  value_ = std::move(value);
+  hold(+1);
+  if (linked_) {
+    PendingList::of(device).remove(this);
+  }
+  if (pending()) {
+    PendingList::of(device).append(this);
+  }
+}
+
+std::vector<StatePtr> pending_states(int device) { return PendingList::of(device).states(); }
+
+namespace {
+std::atomic<int64_t> recorded_nodes{0};
+}  // namespace
+
+int64_t count_recorded_node() { return recorded_nodes.fetch_add(1, std::memory_order_relaxed) + 1; }
+
+void reset_recorded_nodes() { recorded_nodes = 0; }
+
+size_t pending_count(int device) { return PendingList::of(device).size(); }
+
+}  // namespace torch_xla

@@ -1,0 +1,90 @@
+// What a storage of the xla device holds: a value. Recorded but not yet computed values are
+// *pending*; sync (storage/sync.h) turns them into Data leaves.
+//
+// Threads: every member below, and Node::visit, is guarded by the trace lock. It is held for the
+// recording of one operation or the collection of one graph, never while compiling, executing,
+// waiting, or acquiring Python's GIL.
+#pragma once
+
+#include "ir/node.h"
+#include "pjrt/client.h"
+
+#include <condition_variable>
+#include <exception>
+#include <memory>
+#include <mutex>
+
+namespace torch_xla {
+
+class TraceLock {
+ public:
+  TraceLock() : lock_(mutex()) {}
+  void unlock() { lock_.unlock(); }
+  void lock() { lock_.lock(); }
+
+ private:
+  static std::mutex& mutex();
+  std::unique_lock<std::mutex> lock_;
+};
+
+// A buffer on a device, there now or promised by a program being compiled or launched.
+class DeviceData : public Data {
+ public:
+  DeviceData(TensorType type, int device);
+  DeviceData(pjrt::BufferPtr buffer);
+
+  // Blocks until launched; throws what went wrong with the program that makes it.
+  pjrt::BufferPtr buffer();
+  void fulfil(pjrt::BufferPtr buffer);
+  void fail(std::exception_ptr error);
+
+  const int device;
+  // Storages whose current value this is (guarded by the trace lock): none left means that a
+  // program may reuse the buffer.
+  int holders = 0;
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  pjrt::BufferPtr buffer_;
+  std::exception_ptr error_;
+};
+
+DeviceData* device_data(const Node& node);  // null unless node is a Data leaf
+
+// Owned by the storage's DataPtr, and for a moment by a sync; dropped without the trace lock held.
+struct StorageState : std::enable_shared_from_this<StorageState> {
+  explicit StorageState(int device) : device(device) {}
+  ~StorageState();
+  StorageState(const StorageState&) = delete;
+  StorageState& operator=(const StorageState&) = delete;
+
+  const int device;
+
+  const Value& value() const { return value_; }  // empty: never written
+  // Replaces the value; links or unlinks the pending list.
+  void set_value(Value value);
+  bool pending() const { return value_ && value_.node->kind == Node::Kind::Op; }
+
+  // The last materialised value before the pending one: where a failed program returns to.
+  NodePtr committed;
+
+ private:
+  friend class PendingList;
+  void hold(int change);
+  Value value_;
+  StorageState* previous_ = nullptr;
+  StorageState* next_ = nullptr;
+  bool linked_ = false;
+};
+using StatePtr = std::shared_ptr<StorageState>;
+
+// Storages with pending values, per device, oldest assignment first.
+std::vector<StatePtr> pending_states(int device);
+size_t pending_count(int device);
+
+// Nodes recorded since the last sync of everything pending. Lock-free.
+int64_t count_recorded_node();
+void reset_recorded_nodes();
+
+}  // namespace torch_xla

@@ -1,0 +1,362 @@
+#include "storage/sync.h"
+
+#include "base/error.h"
+#include "base/location.h"
+#include "graph/collect.h"
+#include "graph/promote.h"
+#include "metrics/metrics.h"
+#include "storage/programs.h"
+
+#include <deque>
+#include <unordered_map>
+#include <unordered_set>
+
+namespace torch_xla {
+
+namespace {
+
+// One storage whose pending value a program computes.
+struct Result {
+  StatePtr state;
+  Value value;
+  NodePtr committed;  // where it returns to when the program fails
+  NodePtr leaf;       // what it holds from now on
+};
+
+struct Run {
+  int device = 0;
+  Graph graph;
+  std::vector<Result> results;
+  std::vector<std::shared_ptr<DeviceData>> outputs;  // per graph output
+};
+
+// Programs launched on a device and not known to be done; a launch waits for the one before the
+// last, so that a host that only launches cannot run away from the device.
+class Flights {
+ public:
+  static Flights& of(int device) {
+    static auto* mutex = new std::mutex;
+    static auto* flights = new std::deque<Flights>;
+    std::lock_guard<std::mutex> lock(*mutex);
+    while (flights->size() <= static_cast<size_t>(device)) {
+      flights->emplace_back();
+    }
+    return (*flights)[device];
+  }
+
+  void launched(const pjrt::BufferPtr& buffer) {
+    constexpr size_t kInFlight = 2;
+    std::weak_ptr<pjrt::Buffer> oldest;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      buffers_.push_back(buffer);
+      if (buffers_.size() <= kInFlight) {
+        return;
+      }
+      oldest = buffers_.front();
+      buffers_.pop_front();
+    }
+    await(oldest);
+  }
+
+  void wait() {
+    std::deque<std::weak_ptr<pjrt::Buffer>> buffers;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      buffers.swap(buffers_);
+    }
+    for (const auto& buffer : buffers) {
+      await(buffer);
+    }
+  }
+
+ private:
+  static void await(const std::weak_ptr<pjrt::Buffer>& weak) {
+    pjrt::BufferPtr buffer = weak.lock();
+    if (buffer && !buffer->is_deleted()) {
+      buffer->await_ready();
+    }
+  }
+  std::mutex mutex_;
+  std::deque<std::weak_ptr<pjrt::Buffer>> buffers_;
+};
+
+// Inputs whose buffers nothing but this graph can reach; the trace lock is held.
+std::vector<bool> donatable_inputs(const Graph& graph) {
+  std::vector<bool> result;
+  for (const NodePtr& input : graph.inputs) {
+    DeviceData* data = device_data(*input);
+    result.push_back(data != nullptr && data->holders == 0 && data->type.numel() > 0);
+  }
+  return result;
+}
+
+struct TypeHash {
+  size_t operator()(const TensorType& type) const {
+    size_t hash = static_cast<size_t>(type.dtype);
+    for (int64_t dim : type.dims) {
+      hash = hash * 1000003 + static_cast<size_t>(dim);
+    }
+    return hash;
+  }
+};
+
+// First each result takes its own former buffer, then any of its type.
+void assign_donations(Graph& graph, const std::vector<const Node*>& former) {
+  std::vector<bool> available = donatable_inputs(graph);
+  std::unordered_map<const Node*, int32_t> input_index;
+  for (size_t i = 0; i < graph.inputs.size(); ++i) {
+    input_index[graph.inputs[i].get()] = static_cast<int32_t>(i);
+  }
+  for (size_t o = 0; o < graph.outputs.size(); ++o) {
+    auto found = input_index.find(former[o]);
+    if (found != input_index.end() && available[found->second] &&
+        graph.type(graph.outputs[o]) == graph.inputs[found->second]->type(0)) {
+      graph.donated[o] = found->second;
+      available[found->second] = false;
+    }
+  }
+  std::unordered_map<TensorType, std::vector<int32_t>, TypeHash> spare;
+  for (size_t i = available.size(); i-- > 0;) {
+    if (available[i]) {
+      spare[graph.inputs[i]->type(0)].push_back(static_cast<int32_t>(i));
+    }
+  }
+  for (size_t o = 0; o < graph.outputs.size(); ++o) {
+    if (graph.donated[o] >= 0) {
+      continue;
+    }
+    auto found = spare.find(graph.type(graph.outputs[o]));
+    if (found != spare.end() && !found->second.empty()) {
+      graph.donated[o] = found->second.back();
+      found->second.pop_back();
+    }
+  }
+}
+
+struct ValueHash {
+  size_t operator()(const Value& value) const {
+    return std::hash<const Node*>()(value.node.get()) * 31 + value.index;
+  }
+};
+
+// With the trace lock held: builds the graph of the states' pending values and replaces these by
+// promised Data leaves, so that other threads go on recording on top of them at once.
+Run prepare(int device, std::vector<StatePtr> states, bool donate) {
+  Run run;
+  run.device = device;
+  std::vector<Value> outputs;
+  std::vector<const Node*> former;
+  std::unordered_map<Value, size_t, ValueHash> output_index;
+  std::vector<size_t> index_of_state;
+  for (StatePtr& state : states) {
+    const Value& value = state->value();
+    auto [found, inserted] = output_index.try_emplace(value, outputs.size());
+    if (inserted) {
+      outputs.push_back(value);
+      former.push_back(state->committed.get());
+    }
+    index_of_state.push_back(found->second);
+    run.results.push_back({std::move(state), value, nullptr, nullptr});
+  }
+  run.graph = collect_graph(outputs);
+  if (donate) {
+    assign_donations(run.graph, former);
+  }
+  finish_graph(run.graph);
+  std::vector<NodePtr> leaves;
+  for (const Value& output : outputs) {
+    run.outputs.push_back(std::make_shared<DeviceData>(output.type(), device));
+    leaves.push_back(make_data_node(run.outputs.back()));
+  }
+  for (size_t i = 0; i < run.results.size(); ++i) {
+    Result& result = run.results[i];
+    result.committed = result.state->committed;
+    result.leaf = leaves[index_of_state[i]];
+    result.state->set_value({result.leaf, 0});
+  }
+  return run;
+}
+
+std::string run_name(const Run& run) {
+  return run.graph.nodes.empty()
+             ? "sync"
+             : "sync at " + location_of(last_location()).str();
+}
+
+pjrt::BufferPtr upload_pack(const void* data, DType dtype, size_t count, int device) {
+  return pjrt::client().buffer_from_host(data, {dtype, {static_cast<int64_t>(count)}}, device,
+                                         nullptr);
+}
+
+std::vector<pjrt::BufferPtr> launch(const Run& run, const Variant& variant) {
+  std::vector<pjrt::BufferPtr> owned;
+  std::vector<pjrt::Buffer*> inputs;
+  std::vector<bool> donated(run.graph.inputs.size(), false);
+  for (int32_t input : run.graph.donated) {
+    if (input >= 0) {
+      donated[input] = true;
+    }
+  }
+  for (const NodePtr& input : run.graph.inputs) {
+    owned.push_back(device_data(*input)->buffer());
+  }
+  PackedNumbers packed = pack_numbers(run.graph.numbers, variant.placement);
+  if (!packed.doubles.empty()) {
+    owned.push_back(
+        upload_pack(packed.doubles.data(), DType::Double, packed.doubles.size(), run.device));
+  }
+  if (!packed.integers.empty()) {
+    owned.push_back(
+        upload_pack(packed.integers.data(), DType::Long, packed.integers.size(), run.device));
+  }
+  for (const pjrt::BufferPtr& buffer : owned) {
+    inputs.push_back(buffer.get());
+  }
+  donated.resize(inputs.size(), false);
+  metrics::Timed timed(metrics::metric("ExecuteTime"));
+  return variant.program->executable().execute(inputs, donated, run.device);
+}
+
+// Storages whose former buffer still exists return to it, as if the step had not been recorded;
+// what was new in the step carries the error to whoever reads it.
+void roll_back(Run& run, const std::exception_ptr& error) {
+  for (const auto& output : run.outputs) {
+    output->fail(error);
+  }
+  TraceLock lock;
+  for (Result& result : run.results) {
+    bool untouched = result.state->value().node == result.leaf;
+    if (!untouched || !result.committed) {
+      continue;
+    }
+    pjrt::BufferPtr buffer = device_data(*result.committed)->buffer();
+    if (!buffer->is_deleted()) {
+      result.state->set_value({result.committed, 0});
+    }
+  }
+}
+
+void execute(Run run) {
+  if (run.graph.outputs.empty()) {
+    return;
+  }
+  try {
+    VariantPtr variant = find_structure(run.graph)->find_or_compile(run.graph, run_name(run));
+    std::vector<pjrt::BufferPtr> buffers = launch(run, *variant);
+    for (size_t i = 0; i < buffers.size(); ++i) {
+      run.outputs[i]->fulfil(buffers[i]);
+    }
+    run.graph = {};
+    Flights::of(run.device).launched(buffers.front());
+  } catch (...) {
+    roll_back(run, std::current_exception());
+    throw;
+  }
+}
+
+// `roots`, and those of `pending` that hold a value computed on the way to the roots'.
+std::vector<StatePtr> with_shared_values(std::vector<StatePtr> roots,
+                                         const std::vector<StatePtr>& pending) {
+  std::vector<Value> outputs;
+  std::unordered_set<StorageState*> chosen;
+  for (const StatePtr& state : roots) {
+    outputs.push_back(state->value());
+    chosen.insert(state.get());
+  }
+  Graph graph = collect_graph(outputs);
+  std::unordered_set<const Node*> computed;
+  for (const GraphNode& entry : graph.nodes) {
+    computed.insert(entry.node.get());
+  }
+  for (const StatePtr& state : pending) {
+    if (chosen.count(state.get()) == 0 && computed.count(state->value().node.get()) > 0) {
+      roots.push_back(state);
+    }
+  }
+  return roots;
+}
+
+}  // namespace
+
+void sync_device(int device, bool wait) {
+  current_location();
+  reset_recorded_nodes();
+  Run run = [&] {
+    std::vector<StatePtr> states;
+    TraceLock lock;
+    states = pending_states(device);
+    return prepare(device, std::move(states), true);
+  }();
+  execute(std::move(run));
+  if (wait) {
+    wait_device(device);
+  }
+}
+
+void sync_all_devices(bool wait) {
+  for (int device = 0; device < pjrt::device_count_hint(); ++device) {
+    sync_device(device, wait);
+  }
+}
+
+void sync_storages(const std::vector<StatePtr>& states) {
+  current_location();
+  std::unordered_map<int, std::vector<StatePtr>> by_device;
+  std::unordered_map<int, std::vector<StatePtr>> all;  // states are dropped after the lock
+  std::vector<Run> runs;
+  {
+    TraceLock lock;
+    for (const StatePtr& state : states) {
+      if (state->pending()) {
+        by_device[state->device].push_back(state);
+      }
+    }
+    for (auto& [device, pending] : by_device) {
+      all[device] = pending_states(device);
+      runs.push_back(prepare(device, with_shared_values(pending, all[device]), false));
+    }
+  }
+  for (Run& run : runs) {
+    execute(std::move(run));
+  }
+}
+
+void wait_device(int device) { Flights::of(device).wait(); }
+
+pjrt::BufferPtr materialize(const at::Tensor& tensor) {
+  StatePtr state = state_of(tensor);
+  sync_storages({state});
+  NodePtr leaf;
+  {
+    TraceLock lock;
+    leaf = value_of(*state, *tensor.storage().unsafeGetStorageImpl(), tensor.scalar_type()).node;
+  }
+  if (leaf->kind != Node::Kind::Data) {  // never written: zeros were just recorded
+    return materialize(tensor);
+  }
+  return device_data(*leaf)->buffer();
+}
+
+std::string pending_text(const std::vector<at::Tensor>& tensors, GraphText kind) {
+  Graph graph;
+  {
+    TraceLock lock;
+    std::vector<Value> outputs;
+    for (const at::Tensor& tensor : tensors) {
+      if (state_of(tensor)->pending()) {
+        outputs.push_back(state_of(tensor)->value());
+      }
+    }
+    graph = collect_graph(outputs);
+    finish_graph(graph);
+  }
+  if (kind == GraphText::Ir) {
+    return graph_text(graph);
+  }
+  VariantPtr variant = find_structure(graph)->find_or_compile(graph, "text");
+  return kind == GraphText::StableHlo ? variant->program->text()
+                                      : variant->program->executable().optimized_hlo();
+}
+
+}  // namespace torch_xla

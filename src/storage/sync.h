@@ -1,0 +1,37 @@
+// Runs pending values: collects the graph, finds or compiles its program, launches it, and leaves
+// Data leaves in the storages. Any thread; nothing here may be called with the trace lock or the
+// GIL held.
+#pragma once
+
+#include "storage/tensor.h"
+
+#include <string>
+
+namespace torch_xla {
+
+// Everything pending on `device`. Returns once launched; with `wait`, once computed.
+void sync_device(int device, bool wait);
+void sync_all_devices(bool wait);
+
+// What these storages need, and what other storages hold of it.
+void sync_storages(const std::vector<StatePtr>& states);
+
+// Blocks until programs launched on the device are done; throws the first of their errors.
+void wait_device(int device);
+
+// The storage's buffer, run if pending, awaited until launched (not until computed).
+pjrt::BufferPtr materialize(const at::Tensor& tensor);
+
+// A CPU tensor with the same sizes, strides and values. Blocks.
+at::Tensor to_cpu(const at::Tensor& tensor);
+
+// Makes the xla tensor's window hold a CPU tensor's values (converted and expanded to it).
+void copy_from_cpu(const at::Tensor& destination, const at::Tensor& source);
+// A CPU tensor as an xla tensor with the same sizes and strides.
+at::Tensor upload(const at::Tensor& source, int device);
+
+// The graph that a sync of these tensors would run, as text.
+enum class GraphText { Ir, StableHlo, OptimizedHlo };
+std::string pending_text(const std::vector<at::Tensor>& tensors, GraphText kind);
+
+}  // namespace torch_xla

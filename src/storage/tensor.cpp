@@ -1,0 +1,131 @@
+#include "storage/tensor.h"
+
+#include "storage/internal_ops.h"
+
+#include <c10/core/TensorImpl.h>
+
+namespace torch_xla {
+
+namespace {
+
+// Addresses come from a range that no process maps. They are never reused, so that two storages
+// alive at different times cannot be confused either.
+void* reserve_address(int64_t nbytes) {
+  static std::atomic<uint64_t> next{uint64_t{1} << 56};
+  uint64_t span = (static_cast<uint64_t>(std::max<int64_t>(nbytes, 1)) + 255) & ~uint64_t{255};
+  return reinterpret_cast<void*>(next.fetch_add(span, std::memory_order_relaxed));
+}
+
+void delete_state(void* context) { delete static_cast<StatePtr*>(context); }
+
+}  // namespace
+
+bool is_xla(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.device().type() == c10::DeviceType::XLA;
+}
+
+const StatePtr& state_of(const c10::Storage& storage) {
+  const c10::DataPtr& data = storage.data_ptr();
+  TORCH_CHECK(data.get_deleter() == &delete_state,
+              "this storage is not one of the xla device (was its data pointer replaced?)");
+  return *static_cast<StatePtr*>(data.get_context());
+}
+
+const StatePtr& state_of(const c10::TensorImpl& tensor) {
+  TORCH_CHECK(tensor.has_storage(), "an xla tensor without a storage cannot be used here");
+  return state_of(tensor.storage());
+}
+
+const StatePtr& state_of(const at::Tensor& tensor) { return state_of(*tensor.unsafeGetTensorImpl()); }
+
+Window window_of(const at::Tensor& tensor) {
+  Window window;
+  window.dtype = tensor.scalar_type();
+  window.sizes.assign(tensor.sizes().begin(), tensor.sizes().end());
+  window.strides.assign(tensor.strides().begin(), tensor.strides().end());
+  window.offset = tensor.storage_offset();
+  return window;
+}
+
+c10::Device device_of(int index) {
+  return c10::Device(c10::DeviceType::XLA, static_cast<c10::DeviceIndex>(index));
+}
+
+c10::Storage make_storage(int64_t nbytes, int device) {
+  auto* state = new StatePtr(std::make_shared<StorageState>(device));
+  c10::DataPtr data(reserve_address(nbytes), state, &delete_state, device_of(device));
+  return c10::Storage(c10::Storage::use_byte_size_t(), static_cast<size_t>(nbytes),
+                      std::move(data), nullptr, true);
+}
+
+at::Tensor make_tensor(c10::Storage storage, DType dtype, c10::IntArrayRef sizes,
+                       c10::IntArrayRef strides, int64_t offset) {
+  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
+      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::XLA),
+      c10::scalarTypeToTypeMeta(dtype));
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides, offset);
+  return tensor;
+}
+
+void check_allocation(int64_t nbytes, int device) {
+  constexpr int64_t kAlwaysFine = int64_t{1} << 30;
+  if (nbytes <= kAlwaysFine) {
+    return;
+  }
+  int64_t limit = pjrt::client().memory_stats(device).bytes_limit;
+  TORCH_CHECK_WITH(OutOfMemoryError, limit <= 0 || nbytes <= limit, "tried to allocate ", nbytes,
+                   " bytes on xla:", device, ", which has ", limit,
+                   " bytes of memory: use smaller tensors");
+}
+
+at::Tensor empty_tensor(DType dtype, c10::IntArrayRef sizes, c10::IntArrayRef strides,
+                        int device) {
+  int64_t extent = product(sizes) == 0 ? 0 : 1;
+  for (size_t i = 0; extent > 0 && i < sizes.size(); ++i) {
+    extent += (sizes[i] - 1) * strides[i];
+  }
+  int64_t nbytes = extent * static_cast<int64_t>(c10::elementSize(dtype));
+  check_allocation(nbytes, device);
+  return make_tensor(make_storage(nbytes, device), dtype, sizes, strides);
+}
+
+const Value& value_of(StorageState& state, const c10::StorageImpl& storage, DType dtype) {
+  if (!state.value()) {
+    int64_t count =
+        static_cast<int64_t>(storage.nbytes()) / static_cast<int64_t>(c10::elementSize(dtype));
+    state.set_value(make_zeros({dtype, {count}}));
+  }
+  return state.value();
+}
+
+void write_value(const at::Tensor& tensor, Value update, const OutputSpec& spec) {
+  StorageState& state = *state_of(tensor);
+  const c10::StorageImpl& storage = *tensor.storage().unsafeGetStorageImpl();
+  DType dtype = tensor.scalar_type();
+  int64_t capacity =
+      static_cast<int64_t>(storage.nbytes()) / static_cast<int64_t>(c10::elementSize(dtype));
+  bool same_order = tensor.strides() == c10::IntArrayRef(spec.strides) || spec.sizes.empty();
+  if (dtype == spec.dtype && tensor.storage_offset() == 0 && same_order &&
+      tensor.sizes() == c10::IntArrayRef(spec.sizes) && spec.frame.numel() == capacity) {
+    state.set_value(std::move(update));
+    return;
+  }
+  Window update_window{spec.dtype, spec.sizes, spec.strides, 0};
+  Value base = value_of(state, storage, dtype);
+  TensorType frame = base.type();
+  int64_t frame_capacity =
+      static_cast<int64_t>(storage.nbytes()) / static_cast<int64_t>(c10::elementSize(frame.dtype));
+  if (frame.numel() < frame_capacity) {
+    frame.dims = {frame_capacity};
+  }
+  state.set_value(make_write(std::move(base), window_of(tensor), std::move(update), update_window,
+                             frame));
+}
+
+void set_buffer(const at::Tensor& tensor, pjrt::BufferPtr buffer) {
+  NodePtr leaf = make_data_node(std::make_shared<DeviceData>(std::move(buffer)));
+  TraceLock lock;
+  state_of(tensor)->set_value({std::move(leaf), 0});
+}
+
+}  // namespace torch_xla

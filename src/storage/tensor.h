@@ -1,0 +1,37 @@
+// Tensors of the xla device: plain TensorImpls whose storage's DataPtr carries a StorageState and
+// an address that is unique, stable and never dereferenced. Any thread.
+#pragma once
+
+#include "storage/state.h"
+
+#include <ATen/core/Tensor.h>
+
+namespace torch_xla {
+
+bool is_xla(const at::Tensor& tensor);
+const StatePtr& state_of(const c10::Storage& storage);
+const StatePtr& state_of(const c10::TensorImpl& tensor);
+const StatePtr& state_of(const at::Tensor& tensor);
+Window window_of(const at::Tensor& tensor);
+c10::Device device_of(int index);
+
+// A new storage of `nbytes`, never written.
+c10::Storage make_storage(int64_t nbytes, int device);
+at::Tensor make_tensor(c10::Storage storage, DType dtype, c10::IntArrayRef sizes,
+                       c10::IntArrayRef strides, int64_t offset = 0);
+at::Tensor empty_tensor(DType dtype, c10::IntArrayRef sizes, c10::IntArrayRef strides, int device);
+
+// Refuses, at the user's line, what no device could hold.
+void check_allocation(int64_t nbytes, int device);
+
+// With the trace lock held: the storage's value, zeros if it was never written.
+const Value& value_of(StorageState& state, const c10::StorageImpl& storage, DType dtype);
+
+// With the trace lock held: replaces the window of `tensor` by `update`, whose output spec says
+// how it lies in memory.
+void write_value(const at::Tensor& tensor, Value update, const OutputSpec& spec);
+
+// The lowest-level write: the tensor's whole storage becomes this buffer.
+void set_buffer(const at::Tensor& tensor, pjrt::BufferPtr buffer);
+
+}  // namespace torch_xla

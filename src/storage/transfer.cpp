@@ -1,0 +1,117 @@
+// Values between host memory and storages.
+#include "metrics/metrics.h"
+#include "storage/internal_ops.h"
+#include "storage/sync.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/zeros.h>
+
+namespace torch_xla {
+
+namespace {
+
+pjrt::BufferPtr buffer_from_cpu(const at::Tensor& dense, const TensorType& frame, int device,
+                                bool private_copy) {
+  metrics::Timed timed(metrics::metric("TransferToDeviceTime"));
+  metrics::metric("OutboundData", metrics::Unit::Bytes).add(static_cast<double>(frame.nbytes()));
+  std::shared_ptr<void> keep_alive;
+  if (private_copy) {
+    keep_alive = std::make_shared<at::Tensor>(dense);
+  }
+  return pjrt::client().buffer_from_host(dense.const_data_ptr(), frame, device,
+                                         std::move(keep_alive));
+}
+
+// The buffer's bytes as a flat CPU tensor, in place where the device's memory is the host's.
+at::Tensor frame_on_host(const pjrt::BufferPtr& buffer) {
+  metrics::Timed timed(metrics::metric("TransferFromDeviceTime"));
+  const TensorType& type = buffer->type();
+  metrics::metric("InboundData", metrics::Unit::Bytes).add(static_cast<double>(type.nbytes()));
+  auto options = at::TensorOptions().dtype(type.dtype);
+  if (type.numel() == 0) {
+    buffer->await_ready();
+    return at::empty({0}, options);
+  }
+  if (void* pointer = buffer->host_pointer()) {
+    return at::from_blob(pointer, {type.numel()}, [buffer](void*) {}, options);
+  }
+  at::Tensor flat = at::empty({type.numel()}, options);
+  buffer->copy_to_host(flat.mutable_data_ptr(), flat.nbytes());
+  return flat;
+}
+
+at::Tensor window_on_host(at::Tensor flat, const at::Tensor& tensor) {
+  int64_t needed = static_cast<int64_t>(tensor.storage().nbytes());
+  int64_t have = static_cast<int64_t>(flat.nbytes());
+  if (flat.scalar_type() != tensor.scalar_type()) {
+    flat = flat.view(tensor.scalar_type());
+  }
+  if (have < needed) {
+    at::Tensor whole =
+        at::zeros({needed / static_cast<int64_t>(tensor.element_size())}, flat.options());
+    whole.narrow(0, 0, flat.numel()).copy_(flat);
+    flat = whole;
+  }
+  return flat.as_strided(tensor.sizes(), tensor.strides(), tensor.storage_offset());
+}
+
+bool covers_storage(const at::Tensor& tensor) {
+  return tensor.storage_offset() == 0 && tensor.nbytes() == tensor.storage().nbytes() &&
+         is_dense_permutation(tensor.sizes(), tensor.strides());
+}
+
+}  // namespace
+
+at::Tensor to_cpu(const at::Tensor& tensor) {
+  at::AutoDispatchBelowADInplaceOrView guard;
+  at::Tensor window = window_on_host(frame_on_host(materialize(tensor)), tensor);
+  auto options = at::TensorOptions().dtype(tensor.scalar_type());
+  at::Tensor result = is_dense_permutation(tensor.sizes(), tensor.strides())
+                          ? at::empty_strided(tensor.sizes(), tensor.strides(), options)
+                          : at::empty(tensor.sizes(), options);
+  return result.copy_(window);
+}
+
+at::Tensor upload(const at::Tensor& source, int device) {
+  at::AutoDispatchBelowADInplaceOrView guard;
+  at::Tensor dense = source.resolve_conj().resolve_neg();
+  if (!is_dense_permutation(dense.sizes(), dense.strides())) {
+    dense = dense.contiguous();
+  }
+  OutputSpec spec = make_output_spec(dense.scalar_type(), dense.sizes(), dense.strides());
+  at::Tensor result = empty_tensor(spec.dtype, dense.sizes(), dense.strides(), device);
+  set_buffer(result, buffer_from_cpu(dense, spec.frame, device, !dense.is_same(source)));
+  return result;
+}
+
+void copy_from_cpu(const at::Tensor& destination, const at::Tensor& source) {
+  at::AutoDispatchBelowADInplaceOrView guard;
+  if (destination.numel() == 0) {
+    return;
+  }
+  int device = destination.device().index();
+  bool plain = source.scalar_type() == destination.scalar_type() && !source.is_conj() &&
+               !source.is_neg() && source.sizes() == destination.sizes() &&
+               source.strides() == destination.strides();
+  at::Tensor dense = source;
+  if (!plain || !is_dense_permutation(source.sizes(), source.strides())) {
+    auto options = at::TensorOptions().dtype(destination.scalar_type());
+    dense = is_dense_permutation(destination.sizes(), destination.strides())
+                ? at::empty_strided(destination.sizes(), destination.strides(), options)
+                : at::empty(destination.sizes(), options);
+    dense.copy_(source);
+  }
+  OutputSpec spec = make_output_spec(dense.scalar_type(), dense.sizes(), dense.strides());
+  pjrt::BufferPtr buffer = buffer_from_cpu(dense, spec.frame, device, !dense.is_same(source));
+  if (covers_storage(destination)) {
+    set_buffer(destination, std::move(buffer));
+    return;
+  }
+  NodePtr leaf = make_data_node(std::make_shared<DeviceData>(std::move(buffer)));
+  TraceLock lock;
+  write_value(destination, {std::move(leaf), 0}, spec);
+}
+
+}  // namespace torch_xla
