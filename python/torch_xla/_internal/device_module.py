@@ -9,6 +9,8 @@ from torch_xla import _XLAC
 from torch_xla._internal import rng
 from torch_xla._internal.devices import device_index
 
+_STATE_BYTES = 16
+
 _DeviceLike = torch.device | str | int | None
 
 # Set in a forked child of a process whose client had started: a client does not survive a fork.
@@ -79,18 +81,19 @@ def synchronize(device: _DeviceLike = None) -> None:
 
 
 def get_rng_state(device: _DeviceLike = None) -> torch.Tensor:
-    state = _XLAC.get_rng_state(device_index(device))
-    return torch.tensor([state], dtype=torch.int64, device="cpu").view(torch.uint8)
+    """The bytes of the state. They stay on the device: checkpointing saves them in every step."""
+    return _XLAC.rng_state_tensor(device_index(device)).view(torch.uint8)
 
 
 def set_rng_state(new_state: torch.Tensor, device: _DeviceLike = None) -> None:
-    if new_state.dtype != torch.uint8 or new_state.numel() != 8:
+    if new_state.dtype != torch.uint8 or new_state.numel() != _STATE_BYTES:
         raise ValueError(
-            f"expected the 8 bytes of torch.xla.get_rng_state(), got {new_state.numel()} elements "
-            f"of {new_state.dtype}"
+            f"expected the {_STATE_BYTES} bytes of torch.xla.get_rng_state(), got "
+            f"{new_state.numel()} elements of {new_state.dtype}"
         )
-    state = new_state.cpu().contiguous().view(torch.int64).item()
-    _XLAC.set_rng_state(device_index(device), int(state))
+    index = device_index(device)
+    state = new_state.to(torch.device("xla", index)).view(torch.uint64)
+    _XLAC.restore_rng_state_tensor(index, state)
 
 
 def get_rng_state_all() -> list[torch.Tensor]:
