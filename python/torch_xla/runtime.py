@@ -100,10 +100,6 @@ def is_spmd() -> bool:
     return False
 
 
-def get_master_ip() -> str:
-    return os.environ.get("MASTER_ADDR", "localhost")
-
-
 def initialize_cache(path: str, readonly: bool = False) -> None:
     """Keeps compiled programs in the folder `path`; with `readonly`, only reads them.
 

@@ -18,7 +18,7 @@ from torch_xla._internal.devices import device_index, type_name
 # Between PyTorch's own packages (10 to 26) and those of users.
 _SERIALIZATION_PRIORITY = 30
 
-_DROPPED_VARIABLES = ("XLA_USE_BF16", "XLA_USE_F16", "XLA_DOWNCAST_BF16", "XLA_DOWNCAST_FP16")
+_DROPPED_VARIABLES = ("XLA_USE_BF16", "XLA_USE_F16", "XLA_DOWNCAST_BF16")
 
 
 def install() -> None:

@@ -14,7 +14,7 @@ _NATIVE_GROUP = "torch_xla.plugins"
 _FOREIGN_GROUPS = ("jax_plugins", "xla_plugins")
 _FOREIGN_NAMESPACE = "jax_plugins"
 
-# Words in a plugin's name that mark the device type, and files that tell the hardware is there.
+# Words in a plugin's name that mark its device type.
 _WORDS = {
     "CUDA": ("cuda", "nvidia"),
     "TPU": ("tpu",),
@@ -23,24 +23,12 @@ _WORDS = {
     "NEURON": ("neuron",),
     "CPU": ("cpu",),
 }
-_HARDWARE = {
-    "TPU": ("/dev/accel0", "/dev/vfio/0"),
-    "CUDA": ("/dev/nvidiactl",),
-    "ROCM": ("/dev/kfd",),
-    "NEURON": ("/dev/neuron0",),
-}
 _ALIASES = {"GPU": "CUDA", "": "CPU"}
 
 
 def device_type() -> str:
-    """The device type in use: PJRT_DEVICE, else an accelerator that is present, else CPU."""
-    chosen = os.environ.get("PJRT_DEVICE", "").upper()
-    if chosen:
-        return _ALIASES.get(chosen, chosen)
-    for kind, files in _HARDWARE.items():
-        if any(os.path.exists(file) for file in files) and _library(kind) is not None:
-            return kind
-    return "CPU"
+    """The device type in use: PJRT_DEVICE, else CPU."""
+    return _canonical(os.environ.get("PJRT_DEVICE", ""))
 
 
 def explicitly_chosen() -> bool:
@@ -48,17 +36,20 @@ def explicitly_chosen() -> bool:
 
 
 def find(requested: str) -> str:
-    """Path of the plugin library for `requested`, a device type; "" means the default one."""
-    kind = requested.upper()
-    kind = _ALIASES.get(kind, kind) if kind else device_type()
+    """Path of the plugin library for the device type `requested`."""
+    kind = _canonical(requested)
     library = _library(kind)
     if library is None:
         raise RuntimeError(
             f"no PJRT plugin for PJRT_DEVICE={kind} is installed. Install one (for CUDA: "
             "`pip install jax-cuda13-pjrt`, for TPU: `pip install libtpu`), name its library in "
-            "PJRT_PLUGIN_LIBRARY_PATH, or set PJRT_DEVICE=CPU."
+            "TORCH_XLA_PLUGIN_PATH, or set PJRT_DEVICE=CPU."
         )
     return library
+
+
+def _canonical(name: str) -> str:
+    return _ALIASES.get(name.upper(), name.upper())
 
 
 def _library(kind: str) -> str | None:
@@ -81,7 +72,7 @@ def _packaged(kind: str) -> str | None:
     if kind == "CPU":
         return _file_of("fastatomstruct_xla_cpu", "libpjrt_cpu.so")
     if kind == "TPU":
-        return os.environ.get("TPU_LIBRARY_PATH") or _file_of("libtpu", "libtpu.so")
+        return _file_of("libtpu", "libtpu.so")
     return None
 
 
