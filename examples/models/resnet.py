@@ -83,9 +83,12 @@ class ResNet(nn.Module):
         self.initialise()
 
     def initialise(self) -> None:
+        """Every residual starts at zero, so that the network starts shallow and trains calmly."""
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+            elif isinstance(module, BasicBlock | Bottleneck):
+                nn.init.zeros_(module.residual[-1][1].weight)
 
     def forward(self, images: Tensor) -> Tensor:
         """Class logits for images of shape (batch, 3, height, width)."""
