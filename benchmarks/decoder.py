@@ -35,9 +35,7 @@ def main() -> None:
         options.inductor,
     )
     title = f"{options.steps} training steps of the 2-layer decoder, 8x128 tokens, Adam"
-    write_json(
-        options.json, {"decoder": compare(title, reference, candidates, options.rounds)}
-    )
+    write_json(options.json, {"decoder": compare(title, reference, candidates, options.rounds)})
 
 
 if __name__ == "__main__":

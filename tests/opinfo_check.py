@@ -183,7 +183,9 @@ def as_precise_as(actual: Any, expected: Any, precise: Any) -> bool:
     """Whether `actual` is about as near to the more precise result as the CPU's own result is."""
     leaves = zip(*map(pytree.tree_leaves, (actual, expected, precise)), strict=True)
     for got, wanted, exact in leaves:
-        if not isinstance(wanted, Tensor) or not (wanted.is_floating_point() or wanted.is_complex()):
+        if not isinstance(wanted, Tensor) or not (
+            wanted.is_floating_point() or wanted.is_complex()
+        ):
             if describe_difference(got, wanted):
                 return False
             continue

@@ -1,6 +1,6 @@
 """Run the OpInfo comparison in worker processes and collect what happened to each operator.
 
-    python tests/opinfo_runner.py --ops 'add|mul' --limit 3 --json results.json
+python tests/opinfo_runner.py --ops 'add|mul' --limit 3 --json results.json
 """
 
 import argparse
@@ -79,7 +79,10 @@ class Worker:
                 sample = answer["sample"]
             status, detail = "crash", f"exit status {self.process.wait()} at sample {sample}"
         except queue.Empty:
-            status, detail = "hang", f"no answer within {self.seconds_per_sample} s at sample {sample}"
+            status, detail = (
+                "hang",
+                f"no answer within {self.seconds_per_sample} s at sample {sample}",
+            )
         except BrokenPipeError:
             status, detail = "crash", "the worker died before the request"
         self.stop()

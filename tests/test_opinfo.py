@@ -1,4 +1,4 @@
-"""PyTorch's OpInfo database: every operator agrees with the CPU, or is listed here with a reason."""
+"""PyTorch's OpInfo database: each operator agrees with the CPU, or is listed with a reason."""
 
 import json
 from pathlib import Path
@@ -28,7 +28,8 @@ def with_status(results: list[opinfo_runner.Result], *statuses: str) -> list[str
     return [
         f"{result['op']} [{result['category']}]: {result['detail']}"
         for result in results
-        if result["status"] in statuses and (result["op"], result["category"]) not in KNOWN_DEVIATIONS
+        if result["status"] in statuses
+        and (result["op"], result["category"]) not in KNOWN_DEVIATIONS
     ]
 
 

@@ -38,7 +38,9 @@ class RMSNorm(nn.Module):
         return self.weight * (x * torch.rsqrt(mean_square + self.epsilon))
 
 
-def rotary_angles(config: DecoderConfig, length: int, device: torch.device) -> tuple[Tensor, Tensor]:
+def rotary_angles(
+    config: DecoderConfig, length: int, device: torch.device
+) -> tuple[Tensor, Tensor]:
     """Cosine and sine of every position's rotation, each of shape (length, head_size)."""
     exponent = torch.arange(0, config.head_size, 2, device=device) / config.head_size
     frequency = config.rotary_base**-exponent

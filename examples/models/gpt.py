@@ -37,9 +37,7 @@ class Block(nn.Module):
             for part in self.query_key_value(x).chunk(3, dim=-1)
         )
         rate = self.dropout_rate if self.training else 0.0
-        attended = F.scaled_dot_product_attention(
-            query, key, value, dropout_p=rate, is_causal=True
-        )
+        attended = F.scaled_dot_product_attention(query, key, value, dropout_p=rate, is_causal=True)
         return self.output(attended.transpose(1, 2).flatten(2))
 
     def forward(self, x: Tensor) -> Tensor:
