@@ -99,7 +99,9 @@ def test_host_values() -> None:
     assert bool((tensor > 0).all())
     assert int(tensor.sum()) == 10
     assert [int(row.sum()) for row in tensor] == [3, 7]
-    assert repr(torch.tensor([1.5, 2.0], device="xla")) == "tensor([1.5000, 2.0000], device='xla:0')"
+    assert (
+        repr(torch.tensor([1.5, 2.0], device="xla")) == "tensor([1.5000, 2.0000], device='xla:0')"
+    )
     assert tensor.numpy(force=True).tolist() == [[1, 2], [3, 4]]
 
 

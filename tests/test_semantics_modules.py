@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import torch_xla
-from torch import Tensor, nn
+from torch import nn
 
 
 def test_optimizer_made_before_the_move_trains_the_module() -> None:
