@@ -1,14 +1,18 @@
-"""Options, paths and fixtures shared by the Python tests."""
+"""Options, paths, fixtures and a private program cache for the Python tests."""
 
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+
+_cache = tempfile.TemporaryDirectory(prefix="torch_xla_tests_")
+os.environ["TORCH_XLA_CACHE_DIR"] = _cache.name
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -17,6 +21,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="run every model with every optimizer and every OpInfo sample, not a selection",
     )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def program_cache() -> Iterator[Path]:
+    """Programs other runs left behind must not hide a compilation from the tests."""
+    yield Path(_cache.name)
+    _cache.cleanup()
 
 
 @pytest.fixture
