@@ -10,6 +10,8 @@ const LowerTable& lower_table() {
     register_factory(*entries);
     register_index(*entries);
     register_sort(*entries);
+    register_norm(*entries);
+    register_convolution(*entries);
     return entries;
   }();
   return *table;
