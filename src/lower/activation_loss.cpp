@@ -75,8 +75,9 @@ void lower_binary_cross_entropy(LowerContext& c) {
 }
 
 void lower_binary_cross_entropy_backward(LowerContext& c) {
+  constexpr double kEpsilon = 1e-12f;  // ATen's, an f32 also for f64
   Expr x = operand(c, 1);
-  Expr grad = operand(c, 0) * (x - operand(c, 2)) / maximum((1 - x) * x, 1e-12);
+  Expr grad = operand(c, 0) * (x - operand(c, 2)) / maximum((1 - x) * x, kEpsilon);
   grad = c.is_none(3) ? grad : grad * operand(c, 3);
   finish(c, grad * mean_factor(c, 4));
 }
@@ -127,7 +128,8 @@ void lower_nll_loss_forward(LowerContext& c) {
   int64_t reduction = c.integer(3);
   if (reduction == kReductionNone) {
     finish(c, {b, b.reshape(loss.value(), c.output(0).sizes)}, 0);
-    finish(c, x.constant(0), 1);
+    bool one_sample = n.with_class.size() == 1;
+    finish(c, one_sample ? sum_all(n.weight) : x.constant(0), 1);
     return;
   }
   Expr total_weight = sum_all(n.weight);
