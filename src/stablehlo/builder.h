@@ -8,6 +8,7 @@
 
 #include <deque>
 #include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -178,16 +179,29 @@ class Builder {
     int indent = 2;
   };
   Val make(const TensorType& type);
-  Vals make_many(const std::vector<TensorType>& types);
   Function& open() { return open_.back(); }
+  // Appends `"op"(operands) <{attributes}> (regions) : types`, in MLIR's generic form.
+  Vals emit_many(std::string_view op, const Vals& operands, const std::vector<TensorType>& results,
+                 const std::string& attributes = "", const std::vector<std::string>& regions = {});
+  Val emit(std::string_view op, const Vals& operands, const TensorType& result,
+           const std::string& attributes = "", const std::vector<std::string>& regions = {});
+  std::string region(const std::vector<TensorType>& arguments, const Region& body);
+  std::string reducer(DType dtype, std::string_view op);
+  static std::string name_list(const Vals& values);
+  void append_line(const std::string& line);
+  Vals broadcast_pair(Val x, Val y);
 
   std::string module_name_;
   std::deque<TensorType> types_;  // stable addresses for Val
   std::vector<Function> open_;
   std::vector<std::string> finished_;
+  std::map<std::string, int32_t> location_ids_;
   std::vector<std::string> location_definitions_;
   int32_t location_ = -1;
 };
+
+// The literal of a number in a dense<> attribute of this element type.
+std::string number_text(Number value, DType dtype);
 
 // "tensor<2x3xf32>".
 std::string type_string(const TensorType& type);

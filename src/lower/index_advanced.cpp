@@ -1,0 +1,229 @@
+// Advanced indexing, x[i, :, j] and x[i, :, j] = v: one gather or one scatter. Boolean masks in a
+// write become a select, so that they never need to know how many elements are true.
+#include "base/error.h"
+#include "lower/index.h"
+
+namespace torch_xla {
+namespace {
+
+bool is_mask(Val index) { return index.dtype() == DType::Bool || index.dtype() == DType::Byte; }
+
+using Indices = std::vector<std::optional<Val>>;
+
+bool has_mask(const Indices& indices) {
+  for (const std::optional<Val>& index : indices) {
+    if (index && is_mask(*index)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+Dims common_sizes(const Vals& indices) {
+  Dims result;
+  for (const Val& index : indices) {
+    while (static_cast<int64_t>(result.size()) < index.rank()) {
+      result.insert(result.begin(), 1);
+    }
+    size_t shift = result.size() - index.rank();
+    for (int64_t d = 0; d < index.rank(); ++d) {
+      if (index.dim(d) != 1) {
+        result[shift + d] = index.dim(d);
+      }
+    }
+  }
+  return result;
+}
+
+// Integer indices for some dimensions of x, and where their common sizes stand in x[indices].
+struct AdvancedIndex {
+  Dims indexed;   // dimensions of x, ascending
+  Dims sizes;     // the common sizes of the indices
+  int64_t place;  // the first dimension of x[indices] that they take
+  Dims kept;      // dimensions of x[indices] that come from x
+  Dims result;    // sizes of x[indices]
+  Val start;      // `sizes` plus, for several indices, a last dimension of one per index
+};
+
+AdvancedIndex advanced_index(Builder& b, const Dims& x, const Indices& indices) {
+  AdvancedIndex a;
+  Vals wrapped;
+  for (size_t d = 0; d < indices.size(); ++d) {
+    if (indices[d]) {
+      a.indexed.push_back(static_cast<int64_t>(d));
+      wrapped.push_back(wrap_negative(b, b.convert(*indices[d], DType::Long), x[d]));
+    }
+  }
+  a.sizes = common_sizes(wrapped);
+  // Indices side by side keep their place; separated ones move to the front.
+  bool adjacent = a.indexed.back() - a.indexed.front() + 1 == static_cast<int64_t>(wrapped.size());
+  a.place = adjacent ? a.indexed.front() : 0;
+
+  int64_t rank = static_cast<int64_t>(x.size()), next_indexed = 0;
+  for (int64_t d = 0; d < rank; ++d) {
+    if (next_indexed < static_cast<int64_t>(a.indexed.size()) && a.indexed[next_indexed] == d) {
+      ++next_indexed;
+    } else {
+      a.result.push_back(x[d]);
+    }
+  }
+  a.result.insert(a.result.begin() + a.place, a.sizes.begin(), a.sizes.end());
+  int64_t places = static_cast<int64_t>(a.sizes.size());
+  for (int64_t d = 0; d < static_cast<int64_t>(a.result.size()); ++d) {
+    if (d < a.place || d >= a.place + places) {
+      a.kept.push_back(d);
+    }
+  }
+
+  if (wrapped.size() == 1) {
+    a.start = wrapped[0];
+    return a;
+  }
+  Dims column = a.sizes;
+  column.push_back(1);
+  for (Val& index : wrapped) {
+    index = b.reshape(b.expand(index, a.sizes), column);
+  }
+  a.start = b.concatenate(wrapped, places);
+  return a;
+}
+
+void lower_index(LowerContext& c) {
+  Builder& b = c.b;
+  Val x = c.tensor(0);
+  Indices indices = c.maybe_tensors(1);
+  if (has_mask(indices)) {
+    return c.call_host();
+  }
+  if (product(c.output(0).sizes) == 0) {
+    return c.set(0, b.full(0.0, {x.dtype(), c.output(0).sizes}));
+  }
+  AdvancedIndex a = advanced_index(b, x.dims(), indices);
+  stablehlo::GatherDims dims;
+  dims.offset_dims = a.kept;
+  dims.collapsed_slice_dims = a.indexed;
+  dims.start_index_map = a.indexed;
+  dims.index_vector_dim = static_cast<int64_t>(a.sizes.size());
+  dims.slice_sizes = x.dims();
+  for (int64_t d : a.indexed) {
+    dims.slice_sizes[d] = 1;
+  }
+  c.set(0, b.gather(x, a.start, dims));
+}
+
+// `values` as a tensor of at most `rank` dimensions: PyTorch ignores leading ones of an assigned
+// value.
+Val without_leading_ones(Builder& b, Val values, int64_t rank) {
+  Dims dims = values.dims();
+  while (static_cast<int64_t>(dims.size()) > rank && dims[0] == 1) {
+    dims.erase(dims.begin());
+  }
+  return b.reshape(values, dims);
+}
+
+// For x[:, mask] = values with the mask over dimensions [first, first + mask.rank()): what each
+// element of x would be set to. Values either have one slice for all true elements, or one each,
+// in order.
+Val values_under_mask(Builder& b, Val x, Val mask, int64_t first, Val values) {
+  int64_t after = x.rank() - first - mask.rank();
+  values = without_leading_ones(b, values, first + 1 + after);
+  int64_t slices_dim = values.rank() - after - 1;
+  if (slices_dim < 0) {
+    return b.expand(values, x.dims());
+  }
+  if (values.dim(slices_dim) == 1) {
+    Dims dims = values.dims();
+    dims.erase(dims.begin() + slices_dim);
+    dims.insert(dims.begin() + slices_dim, mask.rank(), 1);
+    return b.expand(b.reshape(values, dims), x.dims());
+  }
+  return b.expand(take_slices(b, values, slices_dim, rank_among_true(b, mask)), x.dims());
+}
+
+Val mask_over(Builder& b, Val mask, int64_t first, const Dims& dims) {
+  Dims map;
+  for (int64_t d = 0; d < mask.rank(); ++d) {
+    map.push_back(first + d);
+  }
+  return b.broadcast_in_dim(b.convert(mask, DType::Bool), dims, map);
+}
+
+Val add_or_replace(Builder& b, Val x, Val values, bool accumulate) {
+  return accumulate ? combiner(Combine::Add)(b, {x, values})[0] : values;
+}
+
+// A mask on its own; together with other indices it is left to the host.
+void lower_index_put_mask(LowerContext& c, Val x, const Indices& indices, bool accumulate) {
+  Builder& b = c.b;
+  std::optional<size_t> position;
+  for (size_t i = 0; i < indices.size(); ++i) {
+    if (indices[i]) {
+      if (position) {
+        return c.call_host();
+      }
+      position = i;
+    }
+  }
+  int64_t first = static_cast<int64_t>(*position);
+  Val mask = *indices[*position];
+  Val values = values_under_mask(b, x, mask, first, c.tensor_as(2, x.dtype()));
+  values = add_or_replace(b, x, values, accumulate);
+  c.set(0, b.select(mask_over(b, mask, first, x.dims()), values, x));
+}
+
+// index_put(self, indices, values, accumulate)
+void lower_index_put(LowerContext& c) {
+  Builder& b = c.b;
+  Val x = c.tensor(0);
+  Indices indices = c.maybe_tensors(1);
+  bool accumulate = c.flag(3);
+  if (x.numel() == 0) {
+    return c.set(0, x);
+  }
+  if (has_mask(indices)) {
+    return lower_index_put_mask(c, x, indices, accumulate);
+  }
+  AdvancedIndex a = advanced_index(b, x.dims(), indices);
+  if (product(a.result) == 0) {
+    return c.set(0, x);
+  }
+  // Sums of 16-bit floats are rounded once.
+  bool widen = accumulate && c10::isReducedFloatingType(x.dtype());
+  DType dtype = widen ? DType::Float : x.dtype();
+  Val values = without_leading_ones(b, c.tensor_as(2, dtype), a.result.size());
+  stablehlo::ScatterDims dims;
+  dims.update_window_dims = a.kept;
+  dims.inserted_window_dims = a.indexed;
+  dims.scatter_dims_to_operand_dims = a.indexed;
+  dims.index_vector_dim = static_cast<int64_t>(a.sizes.size());
+  Val result = b.scatter(b.convert(x, dtype), a.start, b.expand(values, a.result), dims,
+                         combiner(accumulate ? Combine::Add : Combine::Replace));
+  c.set(0, b.convert(result, x.dtype()));
+}
+
+void lower_masked_scatter(LowerContext& c) {
+  Builder& b = c.b;
+  const Dims& sizes = c.output(0).sizes;
+  Val x = b.expand(c.tensor(0), sizes), source = c.tensor(2);
+  if (x.numel() == 0 || source.numel() == 0) {
+    return c.set(0, x);
+  }
+  Val mask = b.expand(c.tensor_as(1, DType::Bool), sizes);
+  Val values = take_slices(b, b.reshape(source, {source.numel()}), 0, rank_among_true(b, mask));
+  c.set(0, b.select(mask, values, x));
+}
+
+}  // namespace
+
+void register_advanced_index(LowerTable& table) {
+  table.insert({
+      {"aten::index.Tensor", {lower_index}},
+      {"aten::_unsafe_index.Tensor", {lower_index}},
+      {"aten::index_put", {lower_index_put}},
+      {"aten::_unsafe_index_put", {lower_index_put}},
+      {"aten::_index_put_impl", {lower_index_put}},
+      {"aten::masked_scatter", {lower_masked_scatter}},
+  });
+}
+
+}  // namespace torch_xla

@@ -1,0 +1,109 @@
+// The Client of a loaded plugin, and its buffers and executables. Internal to pjrt/. Thread-safe.
+#pragma once
+
+#include "pjrt/api.h"
+#include "pjrt/client.h"
+#include "pjrt/live_buffers.h"
+
+#include <atomic>
+#include <deque>
+
+namespace torch_xla::pjrt {
+
+class PluginClient;
+
+class PluginBuffer final : public Buffer {
+ public:
+  // Takes over `buffer`.
+  PluginBuffer(PluginClient& client, PJRT_Buffer* buffer, const TensorType& type, int device);
+  ~PluginBuffer() override;
+  const TensorType& type() const override { return type_; }
+  int device() const override { return device_; }
+  int64_t nbytes() const override { return nbytes_; }
+  void await_ready() override;
+  bool is_ready() override;
+  void copy_to_host(void* destination, size_t nbytes) override;
+  void* host_pointer() override;
+  BufferPtr copy_to_device(int device) override;
+  bool is_deleted() override { return deleted_.load(std::memory_order_acquire); }
+
+  PJRT_Buffer* raw() const { return buffer_; }
+  void mark_deleted();
+  // After a launch that failed: did the plugin take the buffer nevertheless?
+  void mark_deleted_if_taken();
+
+ private:
+  void require_alive() const;
+  PJRT_Event* ready_event() const;
+
+  PluginClient& client_;
+  PJRT_Buffer* buffer_;
+  TensorType type_;
+  int64_t nbytes_;
+  int device_;
+  std::atomic<bool> deleted_{false};
+  std::atomic<bool> ready_{false};
+};
+
+class PluginExecutable final : public Executable {
+ public:
+  // Takes over `executable`.
+  PluginExecutable(PluginClient& client, PJRT_LoadedExecutable* executable,
+                   std::vector<TensorType> output_types);
+  ~PluginExecutable() override;
+  std::vector<BufferPtr> execute(const std::vector<Buffer*>& inputs,
+                                 const std::vector<bool>& donated, int device) override;
+  const std::vector<TensorType>& output_types() const override { return output_types_; }
+  std::string serialize() override;
+  std::string optimized_hlo() override;
+
+ private:
+  void check_output_count();
+  void release() noexcept;
+
+  PluginClient& client_;
+  PJRT_LoadedExecutable* loaded_;
+  PJRT_Executable* executable_ = nullptr;
+  std::vector<TensorType> output_types_;
+};
+
+class PluginClient final : public Client {
+ public:
+  PluginClient(Api api, const std::string& device_type);
+
+  const std::string& platform_name() const override { return platform_name_; }
+  const std::string& plugin_version() const override { return plugin_version_; }
+  const std::string& fingerprint() const override { return fingerprint_; }
+  int device_count() const override { return static_cast<int>(devices_.size()); }
+  std::string device_description(int device) const override;
+  bool host_memory() const override { return platform_name_ == "cpu"; }
+  bool has_ffi() const override;
+  MemoryStats memory_stats(int device) override;
+  BufferPtr buffer_from_host(const void* data, const TensorType& type, int device,
+                             std::shared_ptr<void> keep_alive) override;
+  ExecutablePtr compile(const std::string& stablehlo, const CompileOptions& options,
+                        std::vector<TensorType> output_types) override;
+  ExecutablePtr deserialize(const std::string& bytes, const CompileOptions& options,
+                            std::vector<TensorType> output_types) override;
+  void register_ffi_handler(const std::string& name, void* handler) override;
+
+  const Api& api() const { return api_; }
+  PJRT_Device* device(int index) const;
+  DeviceMemory& memory(int index) { return memory_[static_cast<size_t>(index)]; }
+
+ private:
+  void create(const std::string& device_type);
+  std::string describe_version() const;
+
+  Api api_;
+  PJRT_Client* client_ = nullptr;
+  std::vector<PJRT_Device*> devices_;
+  std::deque<DeviceMemory> memory_;  // parallel to devices_
+  std::string platform_name_, plugin_version_, fingerprint_;
+};
+
+// Loads the library at `path` and starts its client. `device_type`: PJRT_DEVICE's value.
+std::unique_ptr<Client> start_plugin_client(const std::string& path,
+                                            const std::string& device_type);
+
+}  // namespace torch_xla::pjrt

@@ -1,0 +1,168 @@
+#include "program/program.h"
+
+#include "base/env.h"
+#include "base/error.h"
+#include "base/hasher.h"
+#include "metrics/metrics.h"
+#include "program/disk_cache.h"
+
+#include <cctype>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+
+namespace torch_xla {
+
+namespace {
+
+// The cache in use; it follows the environment unless initialize_disk_cache() chose a directory.
+struct CacheSlot {
+  std::mutex mutex;
+  std::string chosen;
+  bool readonly = false;
+  std::string directory;  // of `cache`
+  std::shared_ptr<DiskCache> cache;
+};
+
+CacheSlot& slot() {
+  static auto* instance = new CacheSlot;
+  return *instance;
+}
+
+std::string default_directory() {
+  std::string directory = env::string("TORCH_XLA_CACHE_DIR");
+  if (!directory.empty()) {
+    return directory;
+  }
+  if (const char* base = std::getenv("XDG_CACHE_HOME"); base != nullptr && *base != '\0') {
+    return std::string(base) + "/torch_xla";
+  }
+  const char* home = std::getenv("HOME");
+  return home == nullptr ? "" : std::string(home) + "/.cache/torch_xla";
+}
+
+std::shared_ptr<DiskCache> disk_cache() {
+  CacheSlot& s = slot();
+  std::lock_guard<std::mutex> lock(s.mutex);
+  std::string directory;
+  if (env::flag("TORCH_XLA_CACHE")) {
+    directory = s.chosen.empty() ? default_directory() : s.chosen;
+  }
+  if (!s.cache || s.directory != directory) {
+    s.cache = std::make_shared<DiskCache>(directory, s.readonly);
+    s.directory = directory;
+  }
+  return s.cache;
+}
+
+std::string cache_key(const ProgramSource& source) {
+  Hasher hasher;
+  hasher.add(source.text);
+  hasher.add(pjrt::client().fingerprint());
+  hasher.add(env::string("XLA_FLAGS"));
+  hasher.add(static_cast<uint64_t>(source.options.replicas));
+  hasher.add(static_cast<uint64_t>(source.options.partitions));
+  hasher.add(static_cast<uint64_t>(source.options.spmd));
+  return hasher.hex();
+}
+
+void write_dump(const std::filesystem::path& path, const std::string& text) {
+  std::ofstream file(path);
+  file << text;
+  file.flush();
+  if (!file) {
+    warn("TORCH_XLA_DUMP_DIR: cannot write " + path.string());
+  }
+}
+
+void dump(const ProgramSource& source, const std::string& key, pjrt::Executable& executable) {
+  std::filesystem::path directory = env::string("TORCH_XLA_DUMP_DIR");
+  if (directory.empty()) {
+    return;
+  }
+  std::error_code error;  // write_dump() reports what could not be made
+  std::filesystem::create_directories(directory, error);
+  std::string name;
+  for (char c : source.name) {
+    name += std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
+  }
+  name += "." + key.substr(0, 12);
+  write_dump(directory / (name + ".stablehlo.mlir"), source.text_with_locations);
+  try {
+    write_dump(directory / (name + ".optimized.hlo"), executable.optimized_hlo());
+  } catch (const Error& failure) {
+    warn("TORCH_XLA_DUMP_DIR: no optimised HLO of " + source.name + ": " + failure.what());
+  }
+}
+
+pjrt::ExecutablePtr load(DiskCache& cache, const ProgramSource& source, const std::string& key) {
+  std::optional<std::string> bytes = cache.load(key);
+  if (bytes) {
+    try {
+      pjrt::ExecutablePtr executable =
+          pjrt::client().deserialize(*bytes, source.options, source.output_types);
+      metrics::counter("PersistentCacheHit").add();
+      return executable;
+    } catch (const Error&) {
+      cache.remove(key);  // this plugin cannot read it: compiled again and replaced
+    }
+  }
+  metrics::counter("PersistentCacheMiss").add();
+  return nullptr;
+}
+
+pjrt::ExecutablePtr compile(const ProgramSource& source) {
+  metrics::Timed timed(metrics::metric("CompileTime"));
+  metrics::counter("UncachedCompile").add();
+  try {
+    return pjrt::client().compile(source.text_with_locations, source.options, source.output_types);
+  } catch (const OutOfMemoryError& error) {
+    throw OutOfMemoryError("cannot compile " + source.name + ": " + error.what());
+  } catch (const Error& error) {
+    throw Error("cannot compile " + source.name + ": " + error.what());
+  }
+}
+
+void store(DiskCache& cache, const std::string& key, pjrt::Executable& executable) {
+  if (!cache.writable()) {
+    return;
+  }
+  std::string bytes;
+  try {
+    bytes = executable.serialize();
+  } catch (const Error&) {
+    metrics::counter("UnserializableProgram").add();  // this plugin keeps none on disk
+    return;
+  }
+  cache.store(key, bytes);
+}
+
+}  // namespace
+
+Program::Program(ProgramSource source, pjrt::ExecutablePtr executable)
+    : source_(std::move(source)), executable_(std::move(executable)) {
+  source_.text_with_locations.clear();
+}
+
+ProgramPtr load_or_compile(ProgramSource source) {
+  std::shared_ptr<DiskCache> cache = disk_cache();
+  std::string key = cache_key(source);
+  pjrt::ExecutablePtr executable = cache->enabled() ? load(*cache, source, key) : nullptr;
+  if (!executable) {
+    executable = compile(source);
+    store(*cache, key, *executable);
+  }
+  dump(source, key, *executable);
+  return std::make_shared<Program>(std::move(source), std::move(executable));
+}
+
+void initialize_disk_cache(const std::string& path, bool readonly) {
+  CacheSlot& s = slot();
+  std::lock_guard<std::mutex> lock(s.mutex);
+  s.chosen = path;
+  s.readonly = readonly;
+  s.cache = nullptr;
+}
+
+}  // namespace torch_xla

@@ -1,0 +1,248 @@
+#include "base/error.h"
+#include "stablehlo/builder.h"
+#include "stablehlo/text.h"
+
+#include <cmath>
+#include <limits>
+
+namespace torch_xla::stablehlo {
+
+namespace {
+
+void require_same(std::string_view op, const Val& x, const Val& y) {
+  if (x.type() != y.type()) {
+    throw Error("stablehlo." + std::string(op) + ": operands differ: " + type_string(x.type()) +
+                " and " + type_string(y.type()));
+  }
+}
+
+}  // namespace
+
+// ---- constants -------------------------------------------------------------------------------
+
+Val Builder::full(Number value, const TensorType& type) {
+  if (type.numel() == 0) {
+    // An empty dense<> attribute has its own syntax; a broadcast has none.
+    return broadcast_in_dim(constant(value, type.dtype), type.dims, {});
+  }
+  return emit("stablehlo.constant", {}, type,
+              "value = dense<" + number_text(value, type.dtype) + "> : " + type_string(type));
+}
+
+Val Builder::full(double value, const TensorType& type) { return full(Number::of(value), type); }
+
+Val Builder::constant(Number value, DType dtype) { return full(value, TensorType{dtype, {}}); }
+
+Val Builder::constant(double value, DType dtype) { return constant(Number::of(value), dtype); }
+
+Val Builder::ints(Ints values, DType dtype) {
+  TensorType type{dtype, {static_cast<int64_t>(values.size())}};
+  if (values.empty()) {
+    return full(0.0, type);
+  }
+  return emit("stablehlo.constant", {}, type,
+              "value = dense<[" + joined(values) + "]> : " + type_string(type));
+}
+
+Val Builder::iota(const TensorType& type, int64_t dim) {
+  if (c10::isComplexType(type.dtype) || type.dtype == DType::Bool) {
+    return convert(iota({DType::Long, type.dims}, dim), type.dtype);
+  }
+  return emit("stablehlo.iota", {}, type, int_attribute("iota_dimension", dim));
+}
+
+namespace {
+
+Number lowest_number(DType dtype) {
+  switch (dtype) {
+    case DType::Bool: return Number::of(false);
+    case DType::Byte:
+    case DType::UInt16:
+    case DType::UInt32:
+    case DType::UInt64: return Number::of(int64_t{0});
+    case DType::Char: return Number::of(int64_t{std::numeric_limits<int8_t>::min()});
+    case DType::Short: return Number::of(int64_t{std::numeric_limits<int16_t>::min()});
+    case DType::Int: return Number::of(int64_t{std::numeric_limits<int32_t>::min()});
+    case DType::Long: return Number::of(std::numeric_limits<int64_t>::min());
+    default: return Number::of(-std::numeric_limits<double>::infinity());
+  }
+}
+
+Number highest_number(DType dtype) {
+  switch (dtype) {
+    case DType::Bool: return Number::of(true);
+    case DType::Byte: return Number::of(int64_t{std::numeric_limits<uint8_t>::max()});
+    case DType::UInt16: return Number::of(int64_t{std::numeric_limits<uint16_t>::max()});
+    case DType::UInt32: return Number::of(int64_t{std::numeric_limits<uint32_t>::max()});
+    case DType::UInt64: return Number::of(int64_t{-1});
+    case DType::Char: return Number::of(int64_t{std::numeric_limits<int8_t>::max()});
+    case DType::Short: return Number::of(int64_t{std::numeric_limits<int16_t>::max()});
+    case DType::Int: return Number::of(int64_t{std::numeric_limits<int32_t>::max()});
+    case DType::Long: return Number::of(std::numeric_limits<int64_t>::max());
+    default: return Number::of(std::numeric_limits<double>::infinity());
+  }
+}
+
+}  // namespace
+
+Val Builder::lowest(DType dtype) { return constant(lowest_number(dtype), dtype); }
+
+Val Builder::highest(DType dtype) { return constant(highest_number(dtype), dtype); }
+
+// ---- element-wise ----------------------------------------------------------------------------
+
+Val Builder::unary(std::string_view op, Val x) {
+  TensorType type = x.type();
+  if (op == "abs" && c10::isComplexType(type.dtype)) {
+    type.dtype = c10::toRealValueType(type.dtype);
+  }
+  return emit("stablehlo." + std::string(op), {x}, type);
+}
+
+Val Builder::chlo(std::string_view op, Val x) {
+  return emit("chlo." + std::string(op), {x}, x.type());
+}
+
+Val Builder::binary(std::string_view op, Val x, Val y) {
+  require_same(op, x, y);
+  return emit("stablehlo." + std::string(op), {x, y}, x.type());
+}
+
+Vals Builder::broadcast_pair(Val x, Val y) {
+  if (x.dims() == y.dims()) {
+    return {x, y};
+  }
+  Dims dims;
+  size_t rank = std::max(x.dims().size(), y.dims().size());
+  for (size_t i = 0; i < rank; ++i) {
+    auto at = [&](const Val& v) {
+      int64_t d = static_cast<int64_t>(i + v.dims().size()) - static_cast<int64_t>(rank);
+      return d < 0 ? int64_t{1} : v.dim(d);
+    };
+    dims.push_back(at(x) == 1 ? at(y) : at(x));
+  }
+  return {expand(x, dims), expand(y, dims)};
+}
+
+Val Builder::compare(std::string_view direction, Val a, Val b) {
+  Vals pair = broadcast_pair(a, b);
+  require_same("compare", pair[0], pair[1]);
+  return emit("stablehlo.compare", pair, {DType::Bool, pair[0].dims()},
+              "comparison_direction = #stablehlo<comparison_direction " + std::string(direction) +
+                  ">");
+}
+
+Val Builder::select(Val predicate, Val on_true, Val on_false) {
+  Vals pair = broadcast_pair(on_true, on_false);
+  require_same("select", pair[0], pair[1]);
+  if (predicate.rank() != 0 && predicate.dims() != pair[0].dims()) {
+    Vals with_first = broadcast_pair(predicate, pair[0]);
+    predicate = with_first[0];
+    pair = {with_first[1], expand(pair[1], with_first[1].dims())};
+  }
+  return emit("stablehlo.select", {predicate, pair[0], pair[1]}, pair[0].type());
+}
+
+Val Builder::clamp(Val low, Val x, Val high) {
+  auto fit = [&](Val bound) { return bound.rank() == 0 ? bound : expand(bound, x.dims()); };
+  return emit("stablehlo.clamp", {fit(low), x, fit(high)}, x.type());
+}
+
+Val Builder::is_finite(Val x) {
+  return emit("stablehlo.is_finite", {x}, {DType::Bool, x.dims()});
+}
+
+Val Builder::complex(Val re, Val im) {
+  Vals pair = broadcast_pair(re, im);
+  require_same("complex", pair[0], pair[1]);
+  return emit("stablehlo.complex", pair, {c10::toComplexType(re.dtype()), pair[0].dims()});
+}
+
+Val Builder::real(Val x) {
+  return c10::isComplexType(x.dtype())
+             ? emit("stablehlo.real", {x}, {c10::toRealValueType(x.dtype()), x.dims()})
+             : x;
+}
+
+Val Builder::imag(Val x) {
+  return c10::isComplexType(x.dtype())
+             ? emit("stablehlo.imag", {x}, {c10::toRealValueType(x.dtype()), x.dims()})
+             : full(0.0, x.type());
+}
+
+Val Builder::convert(Val x, DType dtype) {
+  DType from = x.dtype();
+  if (from == dtype) {
+    return x;
+  }
+  bool from_complex = c10::isComplexType(from);
+  if (dtype == DType::Bool) {
+    Val zero = scalar_like(x, 0);
+    return compare("NE", x, zero);
+  }
+  if (c10::isComplexType(dtype)) {
+    DType part = c10::toRealValueType(dtype);
+    Val re = convert(from_complex ? real(x) : x, part);
+    return complex(re, from_complex ? convert(imag(x), part) : full(0.0, re.type()));
+  }
+  if (from_complex) {
+    return convert(real(x), dtype);
+  }
+  if (c10::isFloatingType(from) && c10::isIntegralType(dtype, false) && dtype != DType::Long) {
+    // Through i64, so that out-of-range values wrap as they do on the CPU instead of saturating.
+    x = emit("stablehlo.convert", {x}, {DType::Long, x.dims()});
+  }
+  return emit("stablehlo.convert", {x}, {dtype, x.dims()});
+}
+
+Val Builder::bitcast_convert(Val x, const TensorType& type) {
+  return emit("stablehlo.bitcast_convert", {x}, type);
+}
+
+// ---- shorthands ------------------------------------------------------------------------------
+
+Val Builder::add(Val x, Val y) {
+  Vals pair = broadcast_pair(x, y);
+  return binary(x.dtype() == DType::Bool ? "or" : "add", pair[0], pair[1]);
+}
+
+Val Builder::sub(Val x, Val y) {
+  Vals pair = broadcast_pair(x, y);
+  return binary("subtract", pair[0], pair[1]);
+}
+
+Val Builder::mul(Val x, Val y) {
+  Vals pair = broadcast_pair(x, y);
+  return binary(x.dtype() == DType::Bool ? "and" : "multiply", pair[0], pair[1]);
+}
+
+Val Builder::div(Val x, Val y) {
+  Vals pair = broadcast_pair(x, y);
+  return binary("divide", pair[0], pair[1]);
+}
+
+Val Builder::maximum(Val x, Val y) {
+  Vals pair = broadcast_pair(x, y);
+  return binary("maximum", pair[0], pair[1]);
+}
+
+Val Builder::minimum(Val x, Val y) {
+  Vals pair = broadcast_pair(x, y);
+  return binary("minimum", pair[0], pair[1]);
+}
+
+Val Builder::logical_and(Val x, Val y) {
+  Vals pair = broadcast_pair(x, y);
+  return binary("and", pair[0], pair[1]);
+}
+
+Val Builder::logical_or(Val x, Val y) {
+  Vals pair = broadcast_pair(x, y);
+  return binary("or", pair[0], pair[1]);
+}
+
+Val Builder::logical_not(Val x) { return unary("not", x); }
+
+Val Builder::scalar_like(Val x, double value) { return constant(value, x.dtype()); }
+
+}  // namespace torch_xla::stablehlo

@@ -1,0 +1,211 @@
+// Functions, regions and the text itself. Every line ends with a mark naming its location; str()
+// turns marks into loc(...) or drops them.
+#include "base/error.h"
+#include "stablehlo/builder.h"
+#include "stablehlo/text.h"
+
+#include <algorithm>
+
+namespace torch_xla::stablehlo {
+
+namespace {
+
+constexpr char kMark = '\x01';
+
+std::string quoted(std::string_view text) {
+  std::string result = "\"";
+  for (char c : text) {
+    if (c == '"' || c == '\\') {
+      result += '\\';
+    }
+    result += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+  }
+  return result + "\"";
+}
+
+std::string type_list(const std::vector<TensorType>& types) {
+  std::string text = "(";
+  for (size_t i = 0; i < types.size(); ++i) {
+    text += (i > 0 ? ", " : "") + type_string(types[i]);
+  }
+  return text + ")";
+}
+
+std::vector<TensorType> types_of(const Vals& values) {
+  std::vector<TensorType> types;
+  for (const Val& value : values) {
+    types.push_back(value.type());
+  }
+  return types;
+}
+
+}  // namespace
+
+Builder::Builder(std::string module_name) : module_name_(std::move(module_name)) {
+  for (char& c : module_name_) {
+    if (!std::isalnum(static_cast<unsigned char>(c))) {
+      c = '_';
+    }
+  }
+}
+
+Val Builder::make(const TensorType& type) {
+  types_.push_back(type);
+  return Val(open().next_id++, &types_.back());
+}
+
+std::string Builder::name_list(const Vals& values) {
+  std::string text;
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (!values[i]) {
+      throw Error("an operand of a StableHLO operation was never computed");
+    }
+    text += (i > 0 ? ", %" : "%") + std::to_string(values[i].id_);
+  }
+  return text;
+}
+
+void Builder::append_line(const std::string& line) {
+  std::string& body = open().body;
+  body.append(static_cast<size_t>(open().indent) * 2, ' ');
+  body += line;
+  body += kMark;
+  body += std::to_string(location_);
+  body += '\n';
+}
+
+Vals Builder::emit_many(std::string_view op, const Vals& operands,
+                        const std::vector<TensorType>& results, const std::string& attributes,
+                        const std::vector<std::string>& regions) {
+  std::string call = "\"" + std::string(op) + "\"(" + name_list(operands) + ")";
+  if (!attributes.empty()) {
+    call += " <{" + attributes + "}>";
+  }
+  for (size_t i = 0; i < regions.size(); ++i) {
+    call += (i == 0 ? " (" : ", ") + regions[i];
+  }
+  if (!regions.empty()) {
+    call += ")";
+  }
+  call += " : " + type_list(types_of(operands)) + " -> " +
+          (results.size() == 1 ? type_string(results[0]) : type_list(results));
+  Vals values;
+  for (const TensorType& type : results) {
+    values.push_back(make(type));
+  }
+  append_line((values.empty() ? "" : name_list(values) + " = ") + call);
+  return values;
+}
+
+Val Builder::emit(std::string_view op, const Vals& operands, const TensorType& result,
+                  const std::string& attributes, const std::vector<std::string>& regions) {
+  return emit_many(op, operands, {result}, attributes, regions).front();
+}
+
+std::string Builder::region(const std::vector<TensorType>& arguments, const Region& body) {
+  std::string outer;
+  std::swap(outer, open().body);
+  open().indent += 2;
+  Vals values;
+  std::string header = "{\n^bb0(";
+  for (const TensorType& type : arguments) {
+    values.push_back(make(type));
+    header += (values.size() > 1 ? ", %" : "%") + std::to_string(values.back().id_) + ": " +
+              type_string(type);
+  }
+  header += "):\n";
+  emit_many("stablehlo.return", body(*this, values), {});
+  open().indent -= 2;
+  std::swap(outer, open().body);
+  return (arguments.empty() ? "{\n" : header) + outer +
+         std::string(static_cast<size_t>(open().indent) * 2, ' ') + "}";
+}
+
+void Builder::begin_function(const std::string& name, bool is_public) {
+  Function function;
+  function.name = name;
+  function.is_public = is_public;
+  open_.push_back(std::move(function));
+}
+
+Val Builder::parameter(const TensorType& type) {
+  Val value = make(type);
+  open().parameters.push_back(type);
+  open().parameter_ids.push_back(value.id_);
+  open().aliases.push_back(-1);
+  return value;
+}
+
+void Builder::alias_parameter(int64_t parameter, int64_t output) {
+  open().aliases.at(parameter) = output;
+}
+
+void Builder::end_function(const Vals& results) {
+  std::vector<TensorType> types = types_of(results);
+  append_line("return " + name_list(results) + (results.empty() ? "" : " : ") +
+              (results.empty() ? "" : type_list(types).substr(1, type_list(types).size() - 2)));
+  const Function& f = open();
+  std::string text = std::string("  func.func ") + (f.is_public ? "public" : "private") + " @" +
+                     f.name + "(";
+  for (size_t i = 0; i < f.parameters.size(); ++i) {
+    text += (i > 0 ? ", %" : "%") + std::to_string(f.parameter_ids[i]) + ": " +
+            type_string(f.parameters[i]);
+    if (f.aliases[i] >= 0) {
+      text += " {tf.aliasing_output = " + std::to_string(f.aliases[i]) + " : i32}";
+    }
+  }
+  text += ") -> " + type_list(types) + " {\n" + f.body + "  }\n";
+  finished_.push_back(std::move(text));
+  open_.pop_back();
+}
+
+Vals Builder::call(const std::string& function, const Vals& arguments,
+                   const std::vector<TensorType>& results) {
+  Vals values;
+  for (const TensorType& type : results) {
+    values.push_back(make(type));
+  }
+  append_line((values.empty() ? "" : name_list(values) + " = ") + "func.call @" + function + "(" +
+              name_list(arguments) + ") : " + type_list(types_of(arguments)) + " -> " +
+              type_list(results));
+  return values;
+}
+
+void Builder::set_location(std::string_view file, int line, std::string_view scope) {
+  if (file.empty() && scope.empty()) {
+    location_ = -1;
+    return;
+  }
+  std::string place = quoted(file.empty() ? "-" : file) + ":" + std::to_string(line) + ":0";
+  std::string definition = "loc(" + (scope.empty() ? place : quoted(scope) + "(" + place + ")") + ")";
+  auto [it, inserted] = location_ids_.try_emplace(std::move(definition),
+                                                  static_cast<int32_t>(location_ids_.size()));
+  if (inserted) {
+    location_definitions_.push_back(it->first);
+  }
+  location_ = it->second;
+}
+
+std::string Builder::str(bool with_locations) const {
+  std::string text = "module @" + module_name_ + " {\n";
+  for (const std::string& function : finished_) {
+    size_t at = 0;
+    while (at < function.size()) {
+      size_t mark = function.find(kMark, at);
+      if (mark == std::string::npos) {
+        text.append(function, at, std::string::npos);
+        break;
+      }
+      size_t end = function.find('\n', mark);
+      text.append(function, at, mark - at);
+      int32_t location = std::stoi(function.substr(mark + 1, end - mark - 1));
+      if (with_locations && location >= 0) {
+        text += " " + location_definitions_[location];
+      }
+      at = end;
+    }
+  }
+  return text + "}\n";
+}
+
+}  // namespace torch_xla::stablehlo
