@@ -2,85 +2,65 @@
 
 #include "base/error.h"
 
+#include <cerrno>
 #include <cstdlib>
-#include <cstring>
 
 namespace torch_xla::env {
 
 namespace {
 
-enum class Type { String, Integer, Flag };
-
-struct Variable {
-  const char* name;
-  Type type;
-  const char* fallback;
-  const char* description;
-};
-
-constexpr Variable kVariables[] = {
-#define ENV(name, type, fallback, description) {#name, Type::type, fallback, description},
-#include "base/env.inc"
-#undef ENV
-};
-
-const Variable& find(const char* name) {
-  for (const Variable& variable : kVariables) {
-    if (std::strcmp(variable.name, name) == 0) {
-      return variable;
-    }
-  }
-  throw Error(std::string("environment variable ") + name + " is not declared in env.inc");
+// An empty value means the default, as in a shell script that clears a variable.
+const char* text_of(const Variable& variable) {
+  const char* text = std::getenv(variable.name);
+  return text == nullptr || *text == '\0' ? variable.fallback : text;
 }
 
-[[noreturn]] void refuse(const char* name, const std::string& value, const char* wanted) {
-  throw Error(std::string("environment variable ") + name + "=" + value + " is not " + wanted);
+[[noreturn]] void refuse(const Variable& variable, const std::string& value, const char* allowed) {
+  throw Error(std::string("environment variable ") + variable.name + " has the value '" + value +
+              "': it must be " + allowed);
 }
 
 }  // namespace
 
-std::string string(const char* name) {
-  const Variable& variable = find(name);
-  const char* value = std::getenv(name);
-  return value == nullptr ? variable.fallback : value;
-}
+std::string string(Name<Type::String> name) { return text_of(*name); }
 
-int64_t integer(const char* name) {
-  const Variable& variable = find(name);
-  const char* text = std::getenv(name);
-  if (text == nullptr) {
-    return std::strtoll(variable.fallback, nullptr, 10);
-  }
+int64_t integer(Name<Type::Integer, Type::Count> name) {
+  const char* text = text_of(*name);
+  const int64_t least = name->type == Type::Count ? 1 : 0;
   char* end = nullptr;
-  int64_t value = std::strtoll(text, &end, 10);
-  if (end == text || *end != '\0' || value < 0) {
-    refuse(name, text, "a whole number of at least 0");
+  errno = 0;
+  const int64_t value = std::strtoll(text, &end, 10);
+  if (end == text || *end != '\0' || errno != 0 || value < least) {
+    refuse(*name, text,
+           least == 1 ? "a whole number of at least 1" : "a whole number of at least 0");
   }
   return value;
 }
 
-bool flag(const char* name) {
-  std::string value = string(name);
+bool flag(Name<Type::Flag> name) {
+  const std::string_view value = text_of(*name);
   for (const char* yes : {"1", "true", "True", "yes", "on"}) {
     if (value == yes) {
       return true;
     }
   }
-  for (const char* no : {"", "0", "false", "False", "no", "off"}) {
+  for (const char* no : {"0", "false", "False", "no", "off"}) {
     if (value == no) {
       return false;
     }
   }
-  refuse(name, value, "one of 0, 1, true, false");
+  refuse(*name, std::string(value), "1, true, yes, on or 0, false, no, off");
 }
 
 std::string markdown() {
   std::string text =
-      "# Environment variables\n\nGenerated from `src/base/env.inc` by `dev/gen_docs`.\n\n"
-      "| Variable | Default | Effect |\n|---|---|---|\n";
+      "# Environment variables\n\nGenerated from `src/base/env.inc`. An empty value means the "
+      "default; flags are `0` or `1`.\n\n| Variable | Default | Effect |\n|---|---|---|\n";
   for (const Variable& variable : kVariables) {
-    text += std::string("| `") + variable.name + "` | `" + variable.fallback + "` | " +
-            variable.description + " |\n";
+    std::string fallback =
+        *variable.fallback == '\0' ? "" : std::string("`") + variable.fallback + "`";
+    text += std::string("| `") + variable.name + "` | " + fallback + " | " + variable.description +
+            " |\n";
   }
   return text;
 }

@@ -1,15 +1,51 @@
 // Environment variables, declared once in env.inc. Values are read at each use; a value of the
-// wrong form throws, naming variable and value. Any thread.
+// wrong form throws, naming variable and value. A name that env.inc lacks, or that is of another
+// type, does not compile. Any thread.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace torch_xla::env {
 
-std::string string(const char* name);
-int64_t integer(const char* name);
-bool flag(const char* name);
+enum class Type { String, Integer, Count, Flag };  // a Count is an Integer of at least 1
+
+struct Variable {
+  const char* name;
+  Type type;
+  const char* fallback;
+  const char* description;
+};
+
+inline constexpr Variable kVariables[] = {
+#define ENV(name, type, fallback, description) {#name, Type::type, fallback, description},
+#include "base/env.inc"
+#undef ENV
+};
+
+template <Type... types>
+class Name {
+ public:
+  consteval Name(const char* name) : variable_(find(name)) {}
+  const Variable& operator*() const { return *variable_; }
+  const Variable* operator->() const { return variable_; }
+
+ private:
+  static constexpr const Variable* find(std::string_view name) {
+    for (const Variable& variable : kVariables) {
+      if (name == variable.name && ((variable.type == types) || ...)) {
+        return &variable;
+      }
+    }
+    throw "env.inc has no variable of this name and type";
+  }
+  const Variable* variable_;
+};
+
+std::string string(Name<Type::String> name);
+int64_t integer(Name<Type::Integer, Type::Count> name);
+bool flag(Name<Type::Flag> name);
 
 // The table as a page for docs/environment.md.
 std::string markdown();

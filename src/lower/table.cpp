@@ -5,6 +5,9 @@ namespace torch_xla {
 const LowerTable& lower_table() {
   static const LowerTable* table = [] {
     auto* entries = new LowerTable;
+    register_elementwise(*entries);
+    register_reduce(*entries);
+    register_matmul(*entries);
     register_activation(*entries);
     register_shape(*entries);
     register_factory(*entries);

@@ -2,64 +2,118 @@
 
 namespace torch_xla::pjrt {
 
-void check(const PJRT_Api* api, PJRT_Error* error, const char* call, const std::string& doing) {
-  if (error == nullptr) {
-    return;
+void Api::discard(PJRT_Error* error) const noexcept {
+  if (error != nullptr) {
+    auto args = PJRT_ARGS(PJRT_Error_Destroy);
+    args.error = error;
+    table_->PJRT_Error_Destroy(&args);
   }
-  auto text = PJRT_ARGS(PJRT_Error_Message);
-  text.error = error;
-  api->PJRT_Error_Message(&text);
-  auto code = PJRT_ARGS(PJRT_Error_GetCode);
-  code.error = error;
-  PJRT_Error* nested = api->PJRT_Error_GetCode(&code);
-  std::string message(text.message, text.message_size);
-  for (PJRT_Error* e : {error, nested}) {
-    if (e != nullptr) {
-      auto destroy = PJRT_ARGS(PJRT_Error_Destroy);
-      destroy.error = e;
-      api->PJRT_Error_Destroy(&destroy);
-    }
-  }
-  std::string full = (doing.empty() ? "" : doing + ": ") + message + " [" + call + "]";
-  if (code.code == PJRT_Error_Code_RESOURCE_EXHAUSTED) {
-    throw OutOfMemoryError("out of device memory: " + full);
-  }
-  throw Error(full);
 }
 
-void await_event(const PJRT_Api* api, PJRT_Event* event, const char* call) {
-  auto await = PJRT_ARGS(PJRT_Event_Await);
-  await.event = event;
-  PJRT_Error* error = api->PJRT_Event_Await(&await);
-  auto destroy = PJRT_ARGS(PJRT_Event_Destroy);
-  destroy.event = event;
-  check(api, api->PJRT_Event_Destroy(&destroy), "PJRT_Event_Destroy");
-  check(api, error, call);
+void Api::throw_missing(const char* name) const {
+  throw Error(std::string("the PJRT plugin ") + plugin_ + " does not offer " + name +
+              ": install a newer version of it");
+}
+
+void Api::raise(PJRT_Error* error, const char* name, const char* doing) const {
+  auto text = PJRT_ARGS(PJRT_Error_Message);
+  text.error = error;
+  table_->PJRT_Error_Message(&text);
+  std::string message(text.message, text.message_size);
+  while (!message.empty() && message.back() == '\n') {
+    message.pop_back();
+  }
+  auto code = PJRT_ARGS(PJRT_Error_GetCode);
+  code.error = error;
+  code.code = PJRT_Error_Code_UNKNOWN;
+  discard(table_->PJRT_Error_GetCode(&code));
+  discard(error);
+  if (*doing != '\0') {
+    message = std::string(doing) + ": " + message;
+  }
+  message += std::string(" [") + name + ", plugin " + plugin_ + "]";
+  if (code.code == PJRT_Error_Code_RESOURCE_EXHAUSTED) {
+    throw OutOfMemoryError("out of device memory: " + message);
+  }
+  throw Error(message);
+}
+
+const PJRT_Extension_Base* Api::find_extension(PJRT_Extension_Type type) const {
+  for (const PJRT_Extension_Base* e = table_->extension_start; e != nullptr; e = e->next) {
+    if (e->type == type) {
+      return e;
+    }
+  }
+  return nullptr;
+}
+
+Event::~Event() {
+  if (!in_forked_child) {
+    auto args = PJRT_ARGS(PJRT_Event_Destroy);
+    args.event = event_;
+    api_.discard(api_.table().PJRT_Event_Destroy(&args));
+  }
+}
+
+bool Event::is_ready() const {
+  auto args = PJRT_ARGS(PJRT_Event_IsReady);
+  args.event = event_;
+  PJRT_CALL(api_, PJRT_Event_IsReady, args);
+  return args.is_ready;
+}
+
+void Event::await(const char* doing) const {
+  auto args = PJRT_ARGS(PJRT_Event_Await);
+  args.event = event_;
+  PJRT_CALL(api_, PJRT_Event_Await, args, doing);
 }
 
 PJRT_Buffer_Type buffer_type(DType dtype) {
   switch (dtype) {
-    case DType::Bool: return PJRT_Buffer_Type_PRED;
-    case DType::Byte: return PJRT_Buffer_Type_U8;
-    case DType::Char: return PJRT_Buffer_Type_S8;
-    case DType::Short: return PJRT_Buffer_Type_S16;
-    case DType::Int: return PJRT_Buffer_Type_S32;
-    case DType::Long: return PJRT_Buffer_Type_S64;
-    case DType::UInt16: return PJRT_Buffer_Type_U16;
-    case DType::UInt32: return PJRT_Buffer_Type_U32;
-    case DType::UInt64: return PJRT_Buffer_Type_U64;
-    case DType::Half: return PJRT_Buffer_Type_F16;
-    case DType::BFloat16: return PJRT_Buffer_Type_BF16;
-    case DType::Float: return PJRT_Buffer_Type_F32;
-    case DType::Double: return PJRT_Buffer_Type_F64;
-    case DType::ComplexFloat: return PJRT_Buffer_Type_C64;
-    case DType::ComplexDouble: return PJRT_Buffer_Type_C128;
-    case DType::Float8_e4m3fn: return PJRT_Buffer_Type_F8E4M3FN;
-    case DType::Float8_e5m2: return PJRT_Buffer_Type_F8E5M2;
+    case DType::Bool:
+      return PJRT_Buffer_Type_PRED;
+    case DType::Byte:
+      return PJRT_Buffer_Type_U8;
+    case DType::Char:
+      return PJRT_Buffer_Type_S8;
+    case DType::Short:
+      return PJRT_Buffer_Type_S16;
+    case DType::Int:
+      return PJRT_Buffer_Type_S32;
+    case DType::Long:
+      return PJRT_Buffer_Type_S64;
+    case DType::UInt16:
+      return PJRT_Buffer_Type_U16;
+    case DType::UInt32:
+      return PJRT_Buffer_Type_U32;
+    case DType::UInt64:
+      return PJRT_Buffer_Type_U64;
+    case DType::Half:
+      return PJRT_Buffer_Type_F16;
+    case DType::BFloat16:
+      return PJRT_Buffer_Type_BF16;
+    case DType::Float:
+      return PJRT_Buffer_Type_F32;
+    case DType::Double:
+      return PJRT_Buffer_Type_F64;
+    case DType::ComplexFloat:
+      return PJRT_Buffer_Type_C64;
+    case DType::ComplexDouble:
+      return PJRT_Buffer_Type_C128;
+    case DType::Float8_e4m3fn:
+      return PJRT_Buffer_Type_F8E4M3FN;
+    case DType::Float8_e4m3fnuz:
+      return PJRT_Buffer_Type_F8E4M3FNUZ;
+    case DType::Float8_e5m2:
+      return PJRT_Buffer_Type_F8E5M2;
+    case DType::Float8_e5m2fnuz:
+      return PJRT_Buffer_Type_F8E5M2FNUZ;
+    case DType::Float8_e8m0fnu:
+      return PJRT_Buffer_Type_F8E8M0FNU;
     default:
       throw Error(std::string("dtype ") + c10::toString(dtype) +
-                  " is not supported on the xla device: use a supported one (bool, integers, "
-                  "float8/16/32/64, bfloat16, complex64/128)");
+                  " is not supported on the xla device: use bool, an integer, a float of 8 to 64 "
+                  "bits, bfloat16, complex64 or complex128");
   }
 }
 

@@ -2,87 +2,82 @@
 
 namespace torch_xla::pjrt {
 
-namespace {
-std::atomic<int64_t> live_buffers{0};
-std::atomic<int64_t> live_bytes{0};
-}  // namespace
-
-int64_t live_buffer_count() { return live_buffers; }
-int64_t live_buffer_bytes() { return live_bytes; }
-
-void count_buffer(int64_t buffers, int64_t bytes) {
-  live_buffers.fetch_add(buffers, std::memory_order_relaxed);
-  live_bytes.fetch_add(bytes, std::memory_order_relaxed);
-}
-
-PluginBuffer::PluginBuffer(PluginClient& client, PJRT_Buffer* buffer, TensorType type, int device)
-    : client_(client),
-      buffer_(buffer),
-      type_(std::move(type)),
-      nbytes_(type_.nbytes()),
-      device_(device) {
-  count_buffer(1, nbytes_);
+PluginBuffer::PluginBuffer(PluginClient& client, PJRT_Buffer* buffer, const TensorType& type,
+                           int device)
+    : client_(client), buffer_(buffer), type_(type), nbytes_(type.nbytes()), device_(device) {
+  client_.memory(device_).add(nbytes_);
 }
 
 PluginBuffer::~PluginBuffer() {
+  mark_deleted();
+  if (in_forked_child) {
+    return;  // the parent's
+  }
   auto args = PJRT_ARGS(PJRT_Buffer_Destroy);
   args.buffer = buffer_;
   // A destructor has nobody to report to; the plugin frees the memory when the device is done.
-  if (PJRT_Error* error = client_.api()->PJRT_Buffer_Destroy(&args)) {
-    auto destroy = PJRT_ARGS(PJRT_Error_Destroy);
-    destroy.error = error;
-    client_.api()->PJRT_Error_Destroy(&destroy);
+  client_.api().discard(client_.api().table().PJRT_Buffer_Destroy(&args));
+}
+
+void PluginBuffer::mark_deleted() {
+  if (!deleted_.exchange(true, std::memory_order_acq_rel)) {
+    client_.memory(device_).remove(nbytes_);
   }
-  count_buffer(-1, -nbytes_);
+}
+
+void PluginBuffer::mark_deleted_if_taken() {
+  auto args = PJRT_ARGS(PJRT_Buffer_IsDeleted);
+  args.buffer = buffer_;
+  PJRT_CALL(client_.api(), PJRT_Buffer_IsDeleted, args);
+  if (args.is_deleted) {
+    mark_deleted();
+  }
 }
 
 void PluginBuffer::require_alive() const {
-  if (deleted_.load(std::memory_order_relaxed)) {
+  if (deleted_.load(std::memory_order_acquire)) {
     throw Error("this buffer was donated to a program that has run: its value is gone");
   }
 }
 
-void PluginBuffer::await_ready() {
-  if (ready_.load(std::memory_order_acquire)) {
-    return;
-  }
+PJRT_Event* PluginBuffer::ready_event() const {
   require_alive();
   auto args = PJRT_ARGS(PJRT_Buffer_ReadyEvent);
   args.buffer = buffer_;
   PJRT_CALL(client_.api(), PJRT_Buffer_ReadyEvent, args);
-  await_event(client_.api(), args.event, "PJRT_Buffer_ReadyEvent");
-  ready_.store(true, std::memory_order_release);
+  return args.event;
+}
+
+void PluginBuffer::await_ready() {
+  if (!ready_.load(std::memory_order_acquire)) {
+    Event(client_.api(), ready_event()).await();
+    ready_.store(true, std::memory_order_release);
+  }
 }
 
 bool PluginBuffer::is_ready() {
-  if (ready_.load(std::memory_order_acquire)) {
-    return true;
-  }
-  require_alive();
-  auto args = PJRT_ARGS(PJRT_Buffer_ReadyEvent);
-  args.buffer = buffer_;
-  PJRT_CALL(client_.api(), PJRT_Buffer_ReadyEvent, args);
-  auto query = PJRT_ARGS(PJRT_Event_IsReady);
-  query.event = args.event;
-  PJRT_CALL(client_.api(), PJRT_Event_IsReady, query);
-  auto destroy = PJRT_ARGS(PJRT_Event_Destroy);
-  destroy.event = args.event;
-  PJRT_CALL(client_.api(), PJRT_Event_Destroy, destroy);
-  return query.is_ready;
+  return ready_.load(std::memory_order_acquire) || Event(client_.api(), ready_event()).is_ready();
 }
 
 void PluginBuffer::copy_to_host(void* destination, size_t nbytes) {
+  if (nbytes != static_cast<size_t>(nbytes_)) {
+    throw Error("a buffer of " + std::to_string(nbytes_) + " bytes cannot be copied to " +
+                std::to_string(nbytes) + " bytes of host memory");
+  }
   await_ready();
+  require_alive();
   if (nbytes == 0) {
     return;
   }
-  std::vector<int64_t> minor_to_major;
+  if (const void* bytes = host_pointer()) {
+    std::memcpy(destination, bytes, nbytes);
+    return;
+  }
+  Dims minor_to_major;
   for (size_t i = type_.dims.size(); i-- > 0;) {
     minor_to_major.push_back(static_cast<int64_t>(i));
   }
-  PJRT_Buffer_MemoryLayout layout;
-  std::memset(&layout, 0, sizeof(layout));
-  layout.struct_size = PJRT_Buffer_MemoryLayout_STRUCT_SIZE;
+  auto layout = make_args<PJRT_Buffer_MemoryLayout>(PJRT_Buffer_MemoryLayout_STRUCT_SIZE);
   layout.type = PJRT_Buffer_MemoryLayout_Type_Tiled;
   layout.tiled.struct_size = PJRT_Buffer_MemoryLayout_Tiled_STRUCT_SIZE;
   layout.tiled.minor_to_major = minor_to_major.data();
@@ -92,16 +87,16 @@ void PluginBuffer::copy_to_host(void* destination, size_t nbytes) {
   args.host_layout = &layout;
   args.dst = destination;
   args.dst_size = nbytes;
-  PJRT_CALL(client_.api(), PJRT_Buffer_ToHostBuffer, args);
-  await_event(client_.api(), args.event, "PJRT_Buffer_ToHostBuffer");
+  PJRT_CALL(client_.api(), PJRT_Buffer_ToHostBuffer, args, "reading a buffer");
+  Event(client_.api(), args.event).await("reading a buffer");
 }
 
 void* PluginBuffer::host_pointer() {
-  await_ready();
-  require_alive();
   if (!client_.host_memory()) {
     return nullptr;
   }
+  await_ready();
+  require_alive();
   auto args = PJRT_ARGS(PJRT_Buffer_UnsafePointer);
   args.buffer = buffer_;
   PJRT_CALL(client_.api(), PJRT_Buffer_UnsafePointer, args);
@@ -113,7 +108,7 @@ BufferPtr PluginBuffer::copy_to_device(int device) {
   auto args = PJRT_ARGS(PJRT_Buffer_CopyToDevice);
   args.buffer = buffer_;
   args.dst_device = client_.device(device);
-  PJRT_CALL(client_.api(), PJRT_Buffer_CopyToDevice, args);
+  PJRT_CALL(client_.api(), PJRT_Buffer_CopyToDevice, args, "copying a buffer to another device");
   return std::make_shared<PluginBuffer>(client_, args.dst_buffer, type_, device);
 }
 

@@ -1,10 +1,12 @@
 #include "pjrt/client.h"
 
 #include "base/env.h"
+#include "pjrt/fork_guard.h"
+#include "pjrt/null_client.h"
+#include "pjrt/plugin.h"
 #include "pjrt/plugin_client.h"
 
-#include <unistd.h>
-
+#include <atomic>
 #include <mutex>
 
 namespace torch_xla::pjrt {
@@ -14,7 +16,6 @@ namespace {
 struct Process {
   std::mutex mutex;
   std::atomic<Client*> client{nullptr};
-  pid_t owner = 0;
 };
 
 Process& process() {
@@ -22,49 +23,43 @@ Process& process() {
   return *instance;
 }
 
-void refuse_forked_child() {
-  if (process().owner != 0 && process().owner != getpid()) {
-    throw Error(
-        "the xla device was started before this process was forked, and cannot be used in the "
-        "child: use the 'spawn' start method (torch.multiprocessing.set_start_method('spawn')), "
-        "or touch xla tensors only in the parent");
-  }
-}
-
 std::unique_ptr<Client> start() {
   std::string device = env::string("PJRT_DEVICE");
   if (device == "NULL") {
-    return make_null_client();
+    return make_null_client(static_cast<int>(env::integer("CPU_NUM_DEVICES")));
   }
-  return std::make_unique<PluginClient>(load_plugin(device), device);
+  return start_plugin_client(find_plugin(device), device);
 }
 
 }  // namespace
 
 Client& client() {
+  refuse_forked_child();
   Process& p = process();
   Client* running = p.client.load(std::memory_order_acquire);
   if (running == nullptr) {
     std::lock_guard<std::mutex> lock(p.mutex);
     running = p.client.load(std::memory_order_acquire);
     if (running == nullptr) {
-      // Never destroyed: buffers of static objects may outlive every order of destruction.
+      // Never destroyed: buffers of static objects, and of Python objects that outlive the
+      // interpreter, may be released after any order of destruction we could choose.
       running = start().release();
-      p.owner = getpid();
       p.client.store(running, std::memory_order_release);
     }
   }
-  refuse_forked_child();
   return *running;
 }
 
 bool client_started() { return process().client.load(std::memory_order_acquire) != nullptr; }
 
 int device_count_hint() {
-  if (client_started() || env::string("PJRT_DEVICE") != "CPU") {
-    return client().device_count();
+  std::string device = env::string("PJRT_DEVICE");
+  bool known_before_start = device == "CPU" || device == "NULL";
+  // A forked child may ask: PyTorch counts devices in places that use none.
+  if (known_before_start && (!client_started() || in_forked_child)) {
+    return static_cast<int>(env::integer("CPU_NUM_DEVICES"));
   }
-  return static_cast<int>(env::integer("CPU_NUM_DEVICES"));
+  return client().device_count();
 }
 
 }  // namespace torch_xla::pjrt

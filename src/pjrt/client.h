@@ -52,8 +52,8 @@ class Executable {
   virtual std::vector<BufferPtr> execute(const std::vector<Buffer*>& inputs,
                                          const std::vector<bool>& donated, int device) = 0;
   virtual const std::vector<TensorType>& output_types() const = 0;
-  virtual std::string serialize() = 0;       // throws where the plugin cannot
-  virtual std::string optimized_hlo() = 0;   // text
+  virtual std::string serialize() = 0;      // throws where the plugin cannot
+  virtual std::string optimized_hlo() = 0;  // text
 };
 using ExecutablePtr = std::shared_ptr<Executable>;
 
@@ -94,5 +94,9 @@ Client& client();
 bool client_started();
 // Number of devices, without starting a CPU client (its number is known from the environment).
 int device_count_hint();
+
+// Buffers alive, of all clients; a donated one no longer counts.
+int64_t live_buffer_count();
+int64_t live_buffer_bytes();
 
 }  // namespace torch_xla::pjrt

@@ -1,8 +1,8 @@
-// The FFI extension of the PJRT C API: not in the header that the plugin's package ships, so its
-// layout is declared here.
+// The FFI extension of the PJRT C API. It is not in the header that the plugin's package ships, so
+// its layout is declared here. Plain data.
 #pragma once
 
-#include "pjrt/api.h"
+#include "pjrt_c_api.h"
 
 #include <cstddef>
 
@@ -12,7 +12,7 @@ struct FfiRegisterHandlerArgs {
   size_t struct_size;
   const char* target_name;
   size_t target_name_size;
-  void* handler;    // XLA_FFI_Handler*
+  void* handler;  // XLA_FFI_Handler*
   const char* platform_name;
   size_t platform_name_size;
   int traits;

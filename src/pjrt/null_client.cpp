@@ -1,47 +1,88 @@
-#include "pjrt/plugin_client.h"
+#include "pjrt/null_client.h"
+
+#include "base/error.h"
+#include "pjrt/live_buffers.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <deque>
 
 namespace torch_xla::pjrt {
 
 namespace {
 
+class NullClient;
+
 class NullBuffer final : public Buffer {
  public:
-  NullBuffer(TensorType type, int device) : type_(std::move(type)), device_(device) {
-    bytes_.resize(static_cast<size_t>(type_.nbytes()));
-    count_buffer(1, type_.nbytes());
+  NullBuffer(NullClient& client, TensorType type, int device);
+  ~NullBuffer() override {
+    give_up();
+    std::free(bytes_);
   }
-  ~NullBuffer() override { count_buffer(-1, -type_.nbytes()); }
   const TensorType& type() const override { return type_; }
   int device() const override { return device_; }
-  int64_t nbytes() const override { return type_.nbytes(); }
-  void await_ready() override {}
-  bool is_ready() override { return true; }
-  void copy_to_host(void* destination, size_t nbytes) override {
-    std::memcpy(destination, bytes_.data(), nbytes);
+  int64_t nbytes() const override { return nbytes_; }
+  void await_ready() override { require_alive(); }
+  bool is_ready() override {
+    require_alive();
+    return true;
   }
-  void* host_pointer() override { return bytes_.data(); }
+  void copy_to_host(void* destination, size_t nbytes) override {
+    require_alive();
+    if (nbytes > 0) {
+      std::memcpy(destination, bytes_, nbytes);
+    }
+  }
+  void* host_pointer() override {
+    require_alive();
+    return bytes_;
+  }
   BufferPtr copy_to_device(int device) override {
-    auto copy = std::make_shared<NullBuffer>(type_, device);
-    copy->bytes_ = bytes_;
+    auto copy = std::make_shared<NullBuffer>(client_, type_, device);
+    copy_to_host(copy->bytes_, static_cast<size_t>(nbytes_));
     return copy;
   }
-  bool is_deleted() override { return false; }
-  std::string& bytes() { return bytes_; }
+  bool is_deleted() override { return deleted_.load(std::memory_order_relaxed); }
+  void give_up() {
+    if (!deleted_.exchange(true)) {
+      memory_.remove(nbytes_);
+    }
+  }
 
  private:
+  void require_alive() {
+    if (is_deleted()) {
+      throw Error("this buffer was donated to a program that has run: its value is gone");
+    }
+  }
+  NullClient& client_;
+  DeviceMemory& memory_;
   TensorType type_;
+  int64_t nbytes_;
   int device_;
-  std::string bytes_;
+  void* bytes_;
+  std::atomic<bool> deleted_{false};
 };
 
 class NullExecutable final : public Executable {
  public:
-  explicit NullExecutable(std::vector<TensorType> types) : types_(std::move(types)) {}
-  std::vector<BufferPtr> execute(const std::vector<Buffer*>&, const std::vector<bool>&,
-                                 int device) override {
+  NullExecutable(NullClient& client, std::vector<TensorType> types)
+      : client_(client), types_(std::move(types)) {}
+  std::vector<BufferPtr> execute(const std::vector<Buffer*>& inputs,
+                                 const std::vector<bool>& donated, int device) override {
+    for (Buffer* input : inputs) {
+      input->await_ready();
+    }
     std::vector<BufferPtr> outputs;
+    outputs.reserve(types_.size());
     for (const TensorType& type : types_) {
-      outputs.push_back(std::make_shared<NullBuffer>(type, device));
+      outputs.push_back(std::make_shared<NullBuffer>(client_, type, device));
+    }
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (donated[i]) {
+        static_cast<NullBuffer*>(inputs[i])->give_up();
+      }
     }
     return outputs;
   }
@@ -50,30 +91,36 @@ class NullExecutable final : public Executable {
   std::string optimized_hlo() override { return ""; }
 
  private:
+  NullClient& client_;
   std::vector<TensorType> types_;
 };
 
 class NullClient final : public Client {
  public:
+  explicit NullClient(int device_count) : memory_(device_count) {}
   const std::string& platform_name() const override { return name_; }
   const std::string& plugin_version() const override { return name_; }
   const std::string& fingerprint() const override { return name_; }
-  int device_count() const override { return 1; }
-  std::string device_description(int) const override { return "null device"; }
+  int device_count() const override { return static_cast<int>(memory_.size()); }
+  std::string device_description(int device) const override {
+    return "null device " + std::to_string(device);
+  }
   bool host_memory() const override { return true; }
   bool has_ffi() const override { return true; }
-  MemoryStats memory_stats(int) override { return {live_buffer_bytes(), 0, 0}; }
+  MemoryStats memory_stats(int device) override {
+    return {memory(device).in_use(), host_memory_bytes(), memory(device).peak()};
+  }
   BufferPtr buffer_from_host(const void* data, const TensorType& type, int device,
                              std::shared_ptr<void>) override {
-    auto buffer = std::make_shared<NullBuffer>(type, device);
-    if (data != nullptr) {
-      buffer->bytes().assign(static_cast<const char*>(data), buffer->bytes().size());
+    auto buffer = std::make_shared<NullBuffer>(*this, type, device);
+    if (data != nullptr && buffer->nbytes() > 0) {
+      std::memcpy(buffer->host_pointer(), data, static_cast<size_t>(buffer->nbytes()));
     }
     return buffer;
   }
   ExecutablePtr compile(const std::string&, const CompileOptions&,
                         std::vector<TensorType> output_types) override {
-    return std::make_shared<NullExecutable>(std::move(output_types));
+    return std::make_shared<NullExecutable>(*this, std::move(output_types));
   }
   ExecutablePtr deserialize(const std::string&, const CompileOptions&,
                             std::vector<TensorType>) override {
@@ -81,12 +128,37 @@ class NullClient final : public Client {
   }
   void register_ffi_handler(const std::string&, void*) override {}
 
+  DeviceMemory& memory(int device) {
+    if (device < 0 || device >= device_count()) {
+      throw Error("xla:" + std::to_string(device) + " does not exist: there are " +
+                  std::to_string(device_count()) + " devices");
+    }
+    return memory_[static_cast<size_t>(device)];
+  }
+
  private:
   std::string name_ = "null";
+  std::deque<DeviceMemory> memory_;
 };
+
+NullBuffer::NullBuffer(NullClient& client, TensorType type, int device)
+    : client_(client),
+      memory_(client.memory(device)),
+      type_(std::move(type)),
+      nbytes_(type_.nbytes()),
+      device_(device),
+      // Untouched pages of a large block cost nothing.
+      bytes_(std::calloc(1, static_cast<size_t>(nbytes_ > 0 ? nbytes_ : 1))) {
+  if (bytes_ == nullptr) {
+    throw OutOfMemoryError("out of memory allocating " + std::to_string(nbytes_) + " bytes");
+  }
+  memory_.add(nbytes_);
+}
 
 }  // namespace
 
-std::unique_ptr<Client> make_null_client() { return std::make_unique<NullClient>(); }
+std::unique_ptr<Client> make_null_client(int device_count) {
+  return std::make_unique<NullClient>(device_count);
+}
 
 }  // namespace torch_xla::pjrt

@@ -1,70 +1,116 @@
 #include "pjrt/plugin.h"
 
 #include "base/env.h"
-#include "pjrt/api.h"
 
 #include <dlfcn.h>
 
-#include <cstdlib>
+#include <filesystem>
 #include <mutex>
 
 namespace torch_xla::pjrt {
 
 namespace {
 
-PluginFinder& finder() {
-  static auto* instance = new PluginFinder;
+namespace fs = std::filesystem;
+
+struct Finder {
+  std::mutex mutex;
+  PluginFinder function;
+};
+
+Finder& finder() {
+  static auto* instance = new Finder;
   return *instance;
 }
 
-std::string find_library(const std::string& device) {
-  for (const char* variable : {"TORCH_XLA_PLUGIN_PATH", "PJRT_PLUGIN_LIBRARY_PATH"}) {
-    std::string path = env::string(variable);
-    if (!path.empty()) {
-      return path;
-    }
-  }
-  if (finder()) {
-    return finder()(device);
-  }
-  throw Error("no PJRT plugin for PJRT_DEVICE=" + device +
-              ": set TORCH_XLA_PLUGIN_PATH to the path of its library");
+std::string path_from_environment() {
+  std::string path = env::string("TORCH_XLA_PLUGIN_PATH");
+  return path.empty() ? env::string("PJRT_PLUGIN_LIBRARY_PATH") : path;
 }
 
-void check_version(const PJRT_Api* api, const std::string& path) {
+std::string path_from_finder(const std::string& device) {
+  PluginFinder find;
+  {
+    std::lock_guard<std::mutex> lock(finder().mutex);
+    find = finder().function;
+  }
+  return find ? find(device) : "";
+}
+
+// For programs without Python: the embedded CPU plugin beside our library, or in the package next
+// to ours (site-packages/torch_xla/lib/libtorch_xla.so).
+std::string path_beside_us() {
+  Dl_info us;
+  if (dladdr(reinterpret_cast<void*>(&find_plugin), &us) == 0) {
+    return "";
+  }
+  std::error_code error;
+  fs::path folder = fs::canonical(us.dli_fname, error).parent_path();
+  for (const char* place : {"libpjrt_cpu.so", "../../fastatomstruct_xla_cpu/libpjrt_cpu.so"}) {
+    fs::path candidate = folder / place;
+    if (fs::is_regular_file(candidate, error)) {
+      return candidate.lexically_normal().string();
+    }
+  }
+  return "";
+}
+
+void check_version(const Api& api) {
   constexpr int kOldestMinor = 54;
-  const PJRT_Api_Version& version = api->pjrt_api_version;
+  const PJRT_Api_Version& version = api.table().pjrt_api_version;
   if (version.major_version != PJRT_API_MAJOR || version.minor_version < kOldestMinor) {
-    throw Error("PJRT plugin " + path + " speaks version " +
+    throw Error("the PJRT plugin " + api.plugin() + " speaks version " +
                 std::to_string(version.major_version) + "." +
-                std::to_string(version.minor_version) + " of the PJRT API; 0." +
-                std::to_string(kOldestMinor) + " or newer is needed: install a newer plugin");
+                std::to_string(version.minor_version) + " of the PJRT API, but " +
+                std::to_string(PJRT_API_MAJOR) + "." + std::to_string(kOldestMinor) +
+                " or a newer " + std::to_string(PJRT_API_MAJOR) +
+                ".x is needed: install another version of the plugin");
   }
 }
 
 }  // namespace
 
-void set_plugin_finder(PluginFinder f) { finder() = std::move(f); }
+void set_plugin_finder(PluginFinder function) {
+  std::lock_guard<std::mutex> lock(finder().mutex);
+  finder().function = std::move(function);
+}
 
-Plugin load_plugin(const std::string& device) {
-  Plugin plugin;
-  plugin.path = find_library(device);
-  setenv("TF_CPP_MIN_LOG_LEVEL", "2", 0);  // start-up chatter is not for users
-  void* library = dlopen(plugin.path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) {
-    throw Error("cannot load PJRT plugin " + plugin.path + " for PJRT_DEVICE=" + device + ": " +
-                dlerror());
+std::string find_plugin(const std::string& device) {
+  std::string path = path_from_environment();
+  if (path.empty()) {
+    path = path_from_finder(device);
   }
+  if (path.empty() && device == "CPU") {
+    path = path_beside_us();
+  }
+  if (path.empty()) {
+    throw Error("no PJRT plugin was found for PJRT_DEVICE=" + device +
+                ": install the plugin's package, or set TORCH_XLA_PLUGIN_PATH to the path of its "
+                "library");
+  }
+  return path;
+}
+
+Api load_plugin(const std::string& path) {
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    throw Error("cannot load the PJRT plugin " + path + ": " + dlerror() +
+                " (TORCH_XLA_PLUGIN_PATH names another one)");
+  }
+  watch_forks();
   auto get_api = reinterpret_cast<const PJRT_Api* (*)()>(dlsym(library, "GetPjrtApi"));
   if (get_api == nullptr) {
-    throw Error(plugin.path + " is not a PJRT plugin: it has no function GetPjrtApi");
+    throw Error(path + " is not a PJRT plugin: it has no function GetPjrtApi");
   }
-  plugin.api = get_api();
-  check_version(plugin.api, plugin.path);
+  const PJRT_Api* table = get_api();
+  if (table == nullptr) {
+    throw Error("the PJRT plugin " + path + " gave no function table");
+  }
+  Api api(table, path);
+  check_version(api);
   auto args = PJRT_ARGS(PJRT_Plugin_Initialize);
-  check(plugin.api, plugin.api->PJRT_Plugin_Initialize(&args), "PJRT_Plugin_Initialize",
-        "starting plugin " + plugin.path);
-  return plugin;
+  PJRT_CALL(api, PJRT_Plugin_Initialize, args, "starting the plugin");
+  return api;
 }
 
 }  // namespace torch_xla::pjrt

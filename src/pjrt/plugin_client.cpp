@@ -1,179 +1,190 @@
 #include "pjrt/plugin_client.h"
 
 #include "base/env.h"
-#include "base/hasher.h"
 #include "pjrt/compile_options.h"
 #include "pjrt/ffi_extension.h"
+#include "pjrt/machine.h"
+#include "pjrt/plugin.h"
 
-#include <fstream>
-#include <sstream>
+#include <cstdlib>
 
 namespace torch_xla::pjrt {
 
 namespace {
 
-PJRT_NamedValue integer_option(const char* name, int64_t value) {
-  PJRT_NamedValue option;
-  std::memset(&option, 0, sizeof(option));
-  option.struct_size = PJRT_NamedValue_STRUCT_SIZE;
-  option.name = name;
-  option.name_size = std::strlen(name);
+PJRT_NamedValue integer_option(std::string_view name, int64_t value) {
+  auto option = make_args<PJRT_NamedValue>(PJRT_NamedValue_STRUCT_SIZE);
+  option.name = name.data();
+  option.name_size = name.size();
   option.type = PJRT_NamedValue_kInt64;
   option.int64_value = value;
   option.value_size = 1;
   return option;
 }
 
-// The processor's instruction sets: a program compiled for others may not run here.
-std::string cpu_features() {
-  std::ifstream info("/proc/cpuinfo");
-  std::string line;
-  while (std::getline(info, line)) {
-    if (line.rfind("flags", 0) == 0 || line.rfind("Features", 0) == 0) {
-      return line;
-    }
-  }
-  return "";
-}
-
-int64_t host_memory_bytes() {
-  std::ifstream info("/proc/meminfo");
-  std::string key;
-  int64_t kilobytes = 0;
-  info >> key >> kilobytes;
-  return kilobytes * 1024;
-}
-
-struct Release {
+// What the device reads from, until its event says that it no longer does.
+struct HostBytes {
+  const Api& api;
+  PJRT_Event* done;
   std::shared_ptr<void> keep_alive;
-  const PJRT_Api* api;
-  PJRT_Event* event;
 };
 
-// Runs when the device no longer reads the host's bytes.
 void release_host_bytes(PJRT_Error* error, void* pointer) {
-  std::unique_ptr<Release> release(static_cast<Release*>(pointer));
-  if (error != nullptr) {
-    auto destroy = PJRT_ARGS(PJRT_Error_Destroy);
-    destroy.error = error;
-    release->api->PJRT_Error_Destroy(&destroy);
+  std::unique_ptr<HostBytes> bytes(static_cast<HostBytes*>(pointer));
+  bytes->api.discard(error);
+  Event destroyed_here(bytes->api, bytes->done);
+}
+
+void release_when_done(const Api& api, PJRT_Event* done, std::shared_ptr<void> keep_alive) {
+  if (!keep_alive) {
+    Event destroyed_here(api, done);  // the call has copied the bytes
+    return;
   }
-  auto destroy = PJRT_ARGS(PJRT_Event_Destroy);
-  destroy.event = release->event;
-  release->api->PJRT_Event_Destroy(&destroy);
+  auto* bytes = new HostBytes{api, done, std::move(keep_alive)};
+  auto args = PJRT_ARGS(PJRT_Event_OnReady);
+  args.event = done;
+  args.callback = &release_host_bytes;
+  args.user_arg = bytes;
+  PJRT_CALL(api, PJRT_Event_OnReady, args);
+}
+
+PJRT_Program mlir_program(const std::string& text) {
+  static constexpr std::string_view kFormat = "mlir";
+  auto program = make_args<PJRT_Program>(PJRT_Program_STRUCT_SIZE);
+  program.code = const_cast<char*>(text.data());
+  program.code_size = text.size();
+  program.format = kFormat.data();
+  program.format_size = kFormat.size();
+  return program;
 }
 
 }  // namespace
 
-PluginClient::PluginClient(Plugin plugin, const std::string& device_type)
-    : plugin_(std::move(plugin)) {
-  auto create = PJRT_ARGS(PJRT_Client_Create);
-  PJRT_NamedValue option;
-  if (device_type == "CPU") {
-    option = integer_option("cpu_device_count", env::integer("CPU_NUM_DEVICES"));
-    create.create_options = &option;
-    create.num_options = 1;
-  }
-  check(api(), api()->PJRT_Client_Create(&create), "PJRT_Client_Create",
-        "starting the client of plugin " + plugin_.path);
-  client_ = create.client;
+PluginClient::PluginClient(Api api, const std::string& device_type) : api_(std::move(api)) {
+  create(device_type);
 
   auto devices = PJRT_ARGS(PJRT_Client_AddressableDevices);
   devices.client = client_;
-  PJRT_CALL(api(), PJRT_Client_AddressableDevices, devices);
+  PJRT_CALL(api_, PJRT_Client_AddressableDevices, devices);
   devices_.assign(devices.addressable_devices,
                   devices.addressable_devices + devices.num_addressable_devices);
+  if (devices_.empty()) {
+    throw Error("the PJRT plugin " + api_.plugin() + " found no device for PJRT_DEVICE=" +
+                device_type + ": check the machine, or set PJRT_DEVICE=CPU");
+  }
+  memory_.resize(devices_.size());
 
   auto name = PJRT_ARGS(PJRT_Client_PlatformName);
   name.client = client_;
-  PJRT_CALL(api(), PJRT_Client_PlatformName, name);
+  PJRT_CALL(api_, PJRT_Client_PlatformName, name);
   platform_name_.assign(name.platform_name, name.platform_name_size);
+  plugin_version_ = describe_version();
+  fingerprint_ = platform_name_ + "|" + plugin_version_ + "|" + file_identity(api_.plugin()) + "|" +
+                 (host_memory() ? cpu_features() : device_description(0));
+}
 
+void PluginClient::create(const std::string& device_type) {
+  auto args = PJRT_ARGS(PJRT_Client_Create);
+  PJRT_NamedValue device_count;
+  if (device_type == "CPU") {
+    device_count = integer_option("cpu_device_count", env::integer("CPU_NUM_DEVICES"));
+    args.create_options = &device_count;
+    args.num_options = 1;
+  }
+  std::string doing = "starting the client for PJRT_DEVICE=" + device_type;
+  PJRT_CALL(api_, PJRT_Client_Create, args, doing.c_str());
+  client_ = args.client;
+}
+
+// "cpu, PJRT API 0.106, stablehlo_current_version 1.16.1, ...": plugins differ in what they tell.
+std::string PluginClient::describe_version() const {
   auto version = PJRT_ARGS(PJRT_Client_PlatformVersion);
   version.client = client_;
-  PJRT_CALL(api(), PJRT_Client_PlatformVersion, version);
-  plugin_version_.assign(version.platform_version, version.platform_version_size);
-  plugin_version_ += " api 0." + std::to_string(api()->pjrt_api_version.minor_version);
-
-  fingerprint_ = platform_name_ + "|" + plugin_version_ + "|" +
-                 (host_memory() ? cpu_features() : device_description(0));
+  PJRT_CALL(api_, PJRT_Client_PlatformVersion, version);
+  std::string text(version.platform_version, version.platform_version_size);
+  text +=
+      ", PJRT API " + std::to_string(PJRT_API_MAJOR) + "." + std::to_string(api_.minor_version());
+  auto attributes = PJRT_ARGS(PJRT_Plugin_Attributes);
+  PJRT_CALL(api_, PJRT_Plugin_Attributes, attributes);
+  for (size_t i = 0; i < attributes.num_attributes; ++i) {
+    const PJRT_NamedValue& value = attributes.attributes[i];
+    text += ", " + std::string(value.name, value.name_size) + " ";
+    if (value.type == PJRT_NamedValue_kString) {
+      text.append(value.string_value, value.value_size);
+    } else if (value.type == PJRT_NamedValue_kInt64) {
+      text += std::to_string(value.int64_value);
+    } else if (value.type == PJRT_NamedValue_kInt64List) {
+      for (size_t j = 0; j < value.value_size; ++j) {
+        text += (j > 0 ? "." : "") + std::to_string(value.int64_array_value[j]);
+      }
+    }
+  }
+  return text;
 }
 
 PJRT_Device* PluginClient::device(int index) const {
   if (index < 0 || static_cast<size_t>(index) >= devices_.size()) {
     throw Error("xla:" + std::to_string(index) + " does not exist: there are " +
-                std::to_string(devices_.size()) + " devices");
+                std::to_string(devices_.size()) + " devices, numbered from 0" +
+                (host_memory() ? " (CPU_NUM_DEVICES sets how many)" : ""));
   }
-  return devices_[index];
+  return devices_[static_cast<size_t>(index)];
 }
 
 std::string PluginClient::device_description(int index) const {
   auto describe = PJRT_ARGS(PJRT_Device_GetDescription);
   describe.device = device(index);
-  PJRT_CALL(api(), PJRT_Device_GetDescription, describe);
+  PJRT_CALL(api_, PJRT_Device_GetDescription, describe);
   auto text = PJRT_ARGS(PJRT_DeviceDescription_ToString);
   text.device_description = describe.device_description;
-  PJRT_CALL(api(), PJRT_DeviceDescription_ToString, text);
+  PJRT_CALL(api_, PJRT_DeviceDescription_ToString, text);
   return {text.to_string, text.to_string_size};
 }
 
 Client::MemoryStats PluginClient::memory_stats(int index) {
-  MemoryStats stats;
-  if (host_memory()) {
-    stats.bytes_in_use = live_buffer_bytes();
-    stats.bytes_limit = host_memory_bytes();
-    stats.peak_bytes = stats.bytes_in_use;
-    return stats;
-  }
   auto args = PJRT_ARGS(PJRT_Device_MemoryStats);
   args.device = device(index);
-  PJRT_CALL(api(), PJRT_Device_MemoryStats, args);
-  stats.bytes_in_use = args.bytes_in_use;
-  stats.bytes_limit = args.bytes_limit_is_set ? args.bytes_limit : 0;
-  stats.peak_bytes = args.peak_bytes_in_use_is_set ? args.peak_bytes_in_use : args.bytes_in_use;
+  MemoryStats stats{memory(index).in_use(), host_memory_bytes(), memory(index).peak()};
+  if (!host_memory()) {  // CPU plugins do not count
+    PJRT_CALL(api_, PJRT_Device_MemoryStats, args);
+    stats.bytes_in_use = args.bytes_in_use;
+    stats.bytes_limit = args.bytes_limit_is_set ? args.bytes_limit : 0;
+    stats.peak_bytes = args.peak_bytes_in_use_is_set ? args.peak_bytes_in_use : args.bytes_in_use;
+  }
   return stats;
 }
 
 BufferPtr PluginClient::buffer_from_host(const void* data, const TensorType& type, int index,
                                          std::shared_ptr<void> keep_alive) {
-  static const char kNothing[64] = {};
+  alignas(64) static const char kNothing[64] = {};
+  if (data == nullptr && type.numel() > 0) {
+    throw Error("cannot copy " + std::to_string(type.nbytes()) + " bytes from a null pointer");
+  }
   auto args = PJRT_ARGS(PJRT_Client_BufferFromHostBuffer);
   args.client = client_;
-  args.data = data == nullptr ? kNothing : data;
+  args.data = data == nullptr ? kNothing : data;  // of an array without elements
   args.type = buffer_type(type.dtype);
   args.dims = type.dims.data();
   args.num_dims = type.dims.size();
   args.host_buffer_semantics = keep_alive ? PJRT_HostBufferSemantics_kImmutableZeroCopy
                                           : PJRT_HostBufferSemantics_kImmutableOnlyDuringCall;
   args.device = device(index);
-  PJRT_CALL(api(), PJRT_Client_BufferFromHostBuffer, args);
+  PJRT_CALL(api_, PJRT_Client_BufferFromHostBuffer, args, "copying a tensor to the device");
   auto buffer = std::make_shared<PluginBuffer>(*this, args.buffer, type, index);
-  auto* release = new Release{std::move(keep_alive), api(), args.done_with_host_buffer};
-  auto on_ready = PJRT_ARGS(PJRT_Event_OnReady);
-  on_ready.event = args.done_with_host_buffer;
-  on_ready.callback = &release_host_bytes;
-  on_ready.user_arg = release;
-  PJRT_CALL(api(), PJRT_Event_OnReady, on_ready);
+  release_when_done(api_, args.done_with_host_buffer, std::move(keep_alive));
   return buffer;
 }
 
 ExecutablePtr PluginClient::compile(const std::string& stablehlo, const CompileOptions& options,
                                     std::vector<TensorType> output_types) {
-  static const std::string kFormat = "mlir";
-  PJRT_Program program;
-  std::memset(&program, 0, sizeof(program));
-  program.struct_size = PJRT_Program_STRUCT_SIZE;
-  program.code = const_cast<char*>(stablehlo.data());
-  program.code_size = stablehlo.size();
-  program.format = kFormat.data();
-  program.format_size = kFormat.size();
+  PJRT_Program program = mlir_program(stablehlo);
   std::string encoded = encode_compile_options(options);
   auto args = PJRT_ARGS(PJRT_Client_Compile);
   args.client = client_;
   args.program = &program;
   args.compile_options = encoded.data();
   args.compile_options_size = encoded.size();
-  PJRT_CALL(api(), PJRT_Client_Compile, args);
+  PJRT_CALL(api_, PJRT_Client_Compile, args);
   return std::make_shared<PluginExecutable>(*this, args.executable, std::move(output_types));
 }
 
@@ -186,43 +197,40 @@ ExecutablePtr PluginClient::deserialize(const std::string& bytes, const CompileO
   args.serialized_executable_size = bytes.size();
   args.overridden_serialized_compile_options = encoded.data();
   args.overridden_serialized_compile_options_size = encoded.size();
-  PJRT_CALL(api(), PJRT_Executable_DeserializeAndLoad, args);
-  return std::make_shared<PluginExecutable>(*this, args.loaded_executable,
-                                            std::move(output_types));
-}
-
-const PJRT_Extension_Base* PluginClient::find_extension(int type) const {
-  for (const PJRT_Extension_Base* e = api()->extension_start; e != nullptr; e = e->next) {
-    if (static_cast<int>(e->type) == type) {
-      return e;
-    }
-  }
-  return nullptr;
+  PJRT_CALL(api_, PJRT_Executable_DeserializeAndLoad, args, "loading a program");
+  return std::make_shared<PluginExecutable>(*this, args.loaded_executable, std::move(output_types));
 }
 
 bool PluginClient::has_ffi() const {
   // The first plugins with the extension accept a registration and do not find it when compiling.
   constexpr int kFirstWorkingMinor = 100;
-  return find_extension(PJRT_Extension_Type_FFI) != nullptr &&
-         api()->pjrt_api_version.minor_version >= kFirstWorkingMinor;
+  return host_memory() && api_.minor_version() >= kFirstWorkingMinor &&
+         api_.find_extension(PJRT_Extension_Type_FFI) != nullptr;
 }
 
 void PluginClient::register_ffi_handler(const std::string& name, void* handler) {
-  const auto* extension =
-      reinterpret_cast<const FfiExtension*>(find_extension(PJRT_Extension_Type_FFI));
-  if (extension == nullptr) {
-    throw Error("plugin " + plugin_.path + " has no FFI extension");
+  if (!has_ffi()) {
+    throw Error("the PJRT plugin " + api_.plugin() +
+                " cannot call functions of this process (FFI): use a newer plugin");
   }
-  static const std::string kPlatform = "Host";
-  FfiRegisterHandlerArgs args;
-  std::memset(&args, 0, sizeof(args));
-  args.struct_size = kFfiRegisterHandlerArgsSize;
+  const auto* extension =
+      reinterpret_cast<const FfiExtension*>(api_.find_extension(PJRT_Extension_Type_FFI));
+  static constexpr std::string_view kPlatform = "Host";
+  auto args = make_args<FfiRegisterHandlerArgs>(sizeof(FfiRegisterHandlerArgs));
   args.target_name = name.data();
   args.target_name_size = name.size();
   args.handler = handler;
   args.platform_name = kPlatform.data();
   args.platform_name_size = kPlatform.size();
-  check(api(), extension->register_handler(&args), "PJRT_FFI_Register_Handler");
+  refuse_forked_child();
+  api_.check(extension->register_handler(&args), "PJRT_FFI_Register_Handler");
+}
+
+std::unique_ptr<Client> start_plugin_client(const std::string& path,
+                                            const std::string& device_type) {
+  // Plugins log to stderr from their start on; what matters to users comes back as an error.
+  setenv("TF_CPP_MIN_LOG_LEVEL", "3", /*overwrite=*/0);
+  return std::make_unique<PluginClient>(load_plugin(path), device_type);
 }
 
 }  // namespace torch_xla::pjrt

@@ -1,11 +1,12 @@
-// The Client of a loaded plugin, and its buffers and executables. Internal to pjrt/.
+// The Client of a loaded plugin, and its buffers and executables. Internal to pjrt/. Thread-safe.
 #pragma once
 
 #include "pjrt/api.h"
 #include "pjrt/client.h"
-#include "pjrt/plugin.h"
+#include "pjrt/live_buffers.h"
 
 #include <atomic>
+#include <deque>
 
 namespace torch_xla::pjrt {
 
@@ -13,7 +14,8 @@ class PluginClient;
 
 class PluginBuffer final : public Buffer {
  public:
-  PluginBuffer(PluginClient& client, PJRT_Buffer* buffer, TensorType type, int device);
+  // Takes over `buffer`.
+  PluginBuffer(PluginClient& client, PJRT_Buffer* buffer, const TensorType& type, int device);
   ~PluginBuffer() override;
   const TensorType& type() const override { return type_; }
   int device() const override { return device_; }
@@ -23,13 +25,17 @@ class PluginBuffer final : public Buffer {
   void copy_to_host(void* destination, size_t nbytes) override;
   void* host_pointer() override;
   BufferPtr copy_to_device(int device) override;
-  bool is_deleted() override { return deleted_.load(std::memory_order_relaxed); }
+  bool is_deleted() override { return deleted_.load(std::memory_order_acquire); }
 
   PJRT_Buffer* raw() const { return buffer_; }
-  void mark_deleted() { deleted_.store(true, std::memory_order_relaxed); }
+  void mark_deleted();
+  // After a launch that failed: did the plugin take the buffer nevertheless?
+  void mark_deleted_if_taken();
 
  private:
   void require_alive() const;
+  PJRT_Event* ready_event() const;
+
   PluginClient& client_;
   PJRT_Buffer* buffer_;
   TensorType type_;
@@ -41,6 +47,7 @@ class PluginBuffer final : public Buffer {
 
 class PluginExecutable final : public Executable {
  public:
+  // Takes over `executable`.
   PluginExecutable(PluginClient& client, PJRT_LoadedExecutable* executable,
                    std::vector<TensorType> output_types);
   ~PluginExecutable() override;
@@ -51,15 +58,18 @@ class PluginExecutable final : public Executable {
   std::string optimized_hlo() override;
 
  private:
+  void check_output_count();
+  void release() noexcept;
+
   PluginClient& client_;
   PJRT_LoadedExecutable* loaded_;
-  PJRT_Executable* executable_;
+  PJRT_Executable* executable_ = nullptr;
   std::vector<TensorType> output_types_;
 };
 
 class PluginClient final : public Client {
  public:
-  PluginClient(Plugin plugin, const std::string& device_type);
+  PluginClient(Api api, const std::string& device_type);
 
   const std::string& platform_name() const override { return platform_name_; }
   const std::string& plugin_version() const override { return plugin_version_; }
@@ -77,21 +87,23 @@ class PluginClient final : public Client {
                             std::vector<TensorType> output_types) override;
   void register_ffi_handler(const std::string& name, void* handler) override;
 
-  const PJRT_Api* api() const { return plugin_.api; }
+  const Api& api() const { return api_; }
   PJRT_Device* device(int index) const;
+  DeviceMemory& memory(int index) { return memory_[static_cast<size_t>(index)]; }
 
  private:
-  const PJRT_Extension_Base* find_extension(int type) const;
+  void create(const std::string& device_type);
+  std::string describe_version() const;
 
-  Plugin plugin_;
+  Api api_;
   PJRT_Client* client_ = nullptr;
   std::vector<PJRT_Device*> devices_;
+  std::deque<DeviceMemory> memory_;  // parallel to devices_
   std::string platform_name_, plugin_version_, fingerprint_;
 };
 
-// A client that computes nothing: programs yield zeros. For tests of recording.
-std::unique_ptr<Client> make_null_client();
-
-void count_buffer(int64_t buffers, int64_t bytes);
+// Loads the library at `path` and starts its client. `device_type`: PJRT_DEVICE's value.
+std::unique_ptr<Client> start_plugin_client(const std::string& path,
+                                            const std::string& device_type);
 
 }  // namespace torch_xla::pjrt

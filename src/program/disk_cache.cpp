@@ -21,36 +21,32 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr char kMagic[8] = {'t', 'x', 'l', 'a', 'p', 'g', 'm', '1'};
+constexpr char kEntrySuffix[] = ".program";
+constexpr char kTemporarySuffix[] = ".program-part";
 
+// In front of each entry's bytes.
 struct Header {
   char magic[8];
   uint64_t size;
-  uint64_t checksum_low, checksum_high;
+  uint64_t checksum_low, checksum_high;  // of key and bytes: an entry renamed is not accepted
 };
 
-Header header_of(const std::string& bytes) {
-  Header header;
-  std::memcpy(header.magic, kMagic, sizeof(kMagic));
-  header.size = bytes.size();
+Header header_of(const std::string& key, std::string_view bytes) {
   Hasher hasher;
-  size_t words = bytes.size() / 8;
-  for (size_t i = 0; i < words; ++i) {
-    uint64_t word = 0;
-    std::memcpy(&word, bytes.data() + 8 * i, 8);
-    hasher.add(word);
-  }
-  hasher.add(std::string_view(bytes).substr(words * 8));
+  hasher.add(key);
+  hasher.add(bytes);
+  Header header = {{'t', 'x', 'l', 'a', 'p', 'g', 'm', '1'}, bytes.size(), 0, 0};
   header.checksum_low = hasher.low();
   header.checksum_high = hasher.high();
   return header;
 }
 
-void warn_once(const std::string& message) {
-  static std::atomic<bool> warned{false};
-  if (!warned.exchange(true)) {
-    warn(message + "; programs are compiled without the disk cache (TORCH_XLA_CACHE=0 silences "
-                   "this)");
+// Each kind of trouble once a process, however many programs meet it.
+enum Trouble { kUnusable, kRefused, kUnwritable, kTroubles };
+void warn_once(Trouble trouble, const std::string& message) {
+  static std::atomic<bool> warned[kTroubles];
+  if (!warned[trouble].exchange(true)) {
+    warn(message + "; programs are compiled instead (TORCH_XLA_CACHE=0 turns the cache off)");
   }
 }
 
@@ -58,27 +54,73 @@ bool only_ours(const struct stat& status) {
   return status.st_uid == geteuid() && (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
-std::optional<std::string> read_all(int file) {
-  std::string bytes;
-  char chunk[1 << 16];
-  ssize_t count = 0;
-  while ((count = read(file, chunk, sizeof(chunk))) > 0) {
-    bytes.append(chunk, static_cast<size_t>(count));
+// Closes with the scope.
+struct File {
+  explicit File(int descriptor) : descriptor(descriptor) {}
+  ~File() {
+    if (descriptor >= 0) {
+      close(descriptor);
+    }
   }
-  return count < 0 ? std::nullopt : std::optional(std::move(bytes));
-}
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  int descriptor;
+};
 
-bool write_all(int file, const void* data, size_t size) {
-  const char* at = static_cast<const char*>(data);
-  while (size > 0) {
-    ssize_t count = write(file, at, size);
-    if (count <= 0) {
+bool read_exactly(int file, void* data, size_t size) {
+  for (char* at = static_cast<char*>(data); size > 0;) {
+    ssize_t count = read(file, at, size);
+    if (count == 0 || (count < 0 && errno != EINTR)) {
       return false;
     }
-    at += count;
-    size -= static_cast<size_t>(count);
+    if (count > 0) {
+      at += count;
+      size -= static_cast<size_t>(count);
+    }
   }
   return true;
+}
+
+bool write_exactly(int file, const void* data, size_t size) {
+  for (const char* at = static_cast<const char*>(data); size > 0;) {
+    ssize_t count = write(file, at, size);
+    if (count == 0 || (count < 0 && errno != EINTR)) {
+      return false;
+    }
+    if (count > 0) {
+      at += count;
+      size -= static_cast<size_t>(count);
+    }
+  }
+  return true;
+}
+
+// Replaces `path` at once or not at all; false, with errno, if it cannot.
+bool write_entry(const std::string& path, const Header& header, const std::string& bytes) {
+  std::string temporary = path + ".XXXXXX" + kTemporarySuffix;
+  File file(mkostemps(temporary.data(), sizeof(kTemporarySuffix) - 1, O_CLOEXEC));
+  if (file.descriptor < 0) {
+    return false;
+  }
+  if (write_exactly(file.descriptor, &header, sizeof(header)) &&
+      write_exactly(file.descriptor, bytes.data(), bytes.size()) &&
+      rename(temporary.c_str(), path.c_str()) == 0) {
+    return true;
+  }
+  int reason = errno;
+  unlink(temporary.c_str());
+  errno = reason;
+  return false;
+}
+
+// Missing parents too, all of them for this user only.
+void make_directories(const fs::path& path) {
+  std::error_code error;
+  if (path.empty() || fs::exists(path, error)) {
+    return;
+  }
+  make_directories(path.parent_path());
+  mkdir(path.c_str(), 0700);
 }
 
 }  // namespace
@@ -88,120 +130,119 @@ DiskCache::DiskCache(std::string directory, bool readonly)
   if (directory_.empty()) {
     return;
   }
-  std::error_code error;
-  fs::path path(directory_);
-  if (!readonly_ && path.has_parent_path()) {
-    fs::create_directories(path.parent_path(), error);
-  }
   if (!readonly_) {
-    mkdir(directory_.c_str(), 0700);
+    make_directories(directory_);
   }
   struct stat status;
-  if (stat(directory_.c_str(), &status) != 0 || !S_ISDIR(status.st_mode)) {
-    warn_once("the program cache " + directory_ + " cannot be created: " + std::strerror(errno));
-    directory_.clear();
+  if (stat(directory_.c_str(), &status) != 0) {
+    warn_once(kUnusable,
+              "the program cache " + directory_ + " cannot be used: " + std::strerror(errno));
+  } else if (!S_ISDIR(status.st_mode)) {
+    warn_once(kUnusable, "the program cache " + directory_ + " is not a directory");
   } else if (!only_ours(status)) {
-    warn_once("the program cache " + directory_ +
-              " is refused: another user owns it or may write to it (chmod go-w, or choose "
-              "TORCH_XLA_CACHE_DIR)");
-    directory_.clear();
+    warn_once(kRefused, "the program cache " + directory_ +
+                            " is refused because another user owns it or may write to it: run "
+                            "chmod go-w on it, or choose another one with TORCH_XLA_CACHE_DIR");
+  } else {
+    return;
   }
+  directory_.clear();
 }
 
 std::string DiskCache::path_of(const std::string& key) const {
-  return directory_ + "/" + key + ".program";
+  return directory_ + "/" + key + kEntrySuffix;
 }
 
-std::optional<std::string> DiskCache::load(const std::string& key) {
+std::optional<std::string> DiskCache::load(const std::string& key) const {
   if (!enabled()) {
     return std::nullopt;
   }
-  int file = open(path_of(key).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-  if (file < 0) {
-    return std::nullopt;
-  }
+  std::string path = path_of(key);
+  File file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   struct stat status;
-  bool trusted = fstat(file, &status) == 0 && only_ours(status);
-  std::optional<std::string> content = trusted ? read_all(file) : std::nullopt;
-  close(file);
-  if (!trusted) {
-    warn_once("the cached program " + path_of(key) +
-              " is refused: another user owns it or may write to it");
+  if (file.descriptor < 0 || fstat(file.descriptor, &status) != 0) {
     return std::nullopt;
   }
-  if (!content || content->size() < sizeof(Header)) {
+  if (!S_ISREG(status.st_mode) || !only_ours(status)) {
+    warn_once(kRefused, "the cached program " + path +
+                            " is refused because another user owns it or may write to it");
     return std::nullopt;
   }
   Header header;
-  std::memcpy(&header, content->data(), sizeof(header));
-  content->erase(0, sizeof(header));
-  Header expected = header_of(*content);
+  if (status.st_size < static_cast<off_t>(sizeof(header)) ||
+      !read_exactly(file.descriptor, &header, sizeof(header))) {
+    return std::nullopt;
+  }
+  std::string bytes(static_cast<size_t>(status.st_size) - sizeof(header), '\0');
+  if (!read_exactly(file.descriptor, bytes.data(), bytes.size())) {
+    return std::nullopt;
+  }
+  Header expected = header_of(key, bytes);
   if (std::memcmp(&header, &expected, sizeof(header)) != 0) {
     return std::nullopt;  // damaged: compiled again and replaced
   }
-  utimensat(AT_FDCWD, path_of(key).c_str(), nullptr, 0);
-  return content;
+  futimens(file.descriptor, nullptr);  // used now; works on our own file opened for reading
+  return bytes;
 }
 
 void DiskCache::store(const std::string& key, const std::string& bytes) {
-  if (!enabled() || readonly_) {
+  if (!writable()) {
     return;
   }
-  static std::atomic<uint64_t> serial{0};
-  std::string temporary = path_of(key) + "." + std::to_string(getpid()) + "." +
-                          std::to_string(serial.fetch_add(1)) + ".tmp";
-  int file = open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  Header header = header_of(bytes);
-  bool written = file >= 0 && write_all(file, &header, sizeof(header)) &&
-                 write_all(file, bytes.data(), bytes.size());
-  int reason = errno;
-  if (file >= 0) {
-    written = close(file) == 0 && written;
-  }
-  if (!written || rename(temporary.c_str(), path_of(key).c_str()) != 0) {
-    unlink(temporary.c_str());
-    warn_once("cannot write to the program cache " + directory_ + ": " + std::strerror(reason));
+  if (!write_entry(path_of(key), header_of(key, bytes), bytes)) {
+    warn_once(kUnwritable,
+              "cannot write to the program cache " + directory_ + ": " + std::strerror(errno));
     return;
   }
-  trim();
+  // Looking at every entry is slow in a large cache: done at first, and when it may have grown
+  // full.
+  const int64_t limit = env::integer("TORCH_XLA_CACHE_SIZE_MB") << 20;
+  const int64_t before = estimated_size_.fetch_add(static_cast<int64_t>(bytes.size()));
+  if (before < 0 || before + static_cast<int64_t>(bytes.size()) > limit) {
+    estimated_size_ = trim(limit);
+  }
 }
 
-void DiskCache::remove(const std::string& key) {
-  if (enabled() && !readonly_) {
+void DiskCache::remove(const std::string& key) const {
+  if (writable()) {
     unlink(path_of(key).c_str());
   }
 }
 
-// Oldest use first, down to the size limit. Another process doing the same is harmless.
-void DiskCache::trim() {
+// Returns the size of what is left: nine tenths of the limit if something had to go. Deletes only
+// what this class writes, for the directory may hold other things of the user's. Another process
+// doing the same at the same time is harmless.
+int64_t DiskCache::trim(int64_t limit) const {
   struct Entry {
-    fs::file_time_type time;
-    uintmax_t size;
+    fs::file_time_type used;
+    int64_t size;
     fs::path path;
   };
-  std::error_code error;
   std::vector<Entry> entries;
-  uintmax_t total = 0;
-  for (const auto& file : fs::directory_iterator(directory_, error)) {
-    Entry entry{file.last_write_time(error), file.file_size(error), file.path()};
-    if (!error) {
-      total += entry.size;
-      entries.push_back(std::move(entry));
+  int64_t total = 0;
+  std::error_code error;
+  for (fs::directory_iterator at(directory_, error), end; !error && at != end;
+       at.increment(error)) {
+    if (at->path().extension() != kEntrySuffix && at->path().extension() != kTemporarySuffix) {
+      continue;
+    }
+    struct stat status;
+    if (lstat(at->path().c_str(), &status) == 0) {
+      std::error_code gone;
+      entries.push_back({at->last_write_time(gone), status.st_size, at->path()});
+      total += status.st_size;
     }
   }
-  uintmax_t limit = static_cast<uintmax_t>(env::integer("TORCH_XLA_CACHE_SIZE_MB")) << 20;
   if (total <= limit) {
-    return;
+    return total;
   }
   std::sort(entries.begin(), entries.end(),
-            [](const Entry& x, const Entry& y) { return x.time < y.time; });
-  for (const Entry& entry : entries) {
-    if (total <= limit) {
-      return;
-    }
-    fs::remove(entry.path, error);
-    total -= entry.size;
+            [](const Entry& x, const Entry& y) { return x.used < y.used; });
+  for (size_t i = 0; i < entries.size() && total > limit - limit / 10; ++i) {
+    fs::remove(entries[i].path, error);
+    total -= entries[i].size;
   }
+  return total;
 }
 
 }  // namespace torch_xla

@@ -6,8 +6,9 @@
 #include "metrics/metrics.h"
 #include "program/disk_cache.h"
 
-#include <cstdio>
+#include <cctype>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <mutex>
 
@@ -15,8 +16,12 @@ namespace torch_xla {
 
 namespace {
 
+// The cache in use; it follows the environment unless initialize_disk_cache() chose a directory.
 struct CacheSlot {
   std::mutex mutex;
+  std::string chosen;
+  bool readonly = false;
+  std::string directory;  // of `cache`
   std::shared_ptr<DiskCache> cache;
 };
 
@@ -26,9 +31,6 @@ CacheSlot& slot() {
 }
 
 std::string default_directory() {
-  if (!env::flag("TORCH_XLA_CACHE")) {
-    return "";
-  }
   std::string directory = env::string("TORCH_XLA_CACHE_DIR");
   if (!directory.empty()) {
     return directory;
@@ -41,79 +43,99 @@ std::string default_directory() {
 }
 
 std::shared_ptr<DiskCache> disk_cache() {
-  std::lock_guard<std::mutex> lock(slot().mutex);
-  if (!slot().cache) {
-    slot().cache = std::make_shared<DiskCache>(default_directory(), false);
+  CacheSlot& s = slot();
+  std::lock_guard<std::mutex> lock(s.mutex);
+  std::string directory;
+  if (env::flag("TORCH_XLA_CACHE")) {
+    directory = s.chosen.empty() ? default_directory() : s.chosen;
   }
-  return slot().cache;
-}
-
-void add_words(Hasher& hasher, const std::string& text) {
-  hasher.add(text.size());
-  uint64_t word = 0;
-  for (size_t i = 0; i < text.size(); ++i) {
-    word = (word << 8) | static_cast<unsigned char>(text[i]);
-    if (i % 8 == 7) {
-      hasher.add(word);
-    }
+  if (!s.cache || s.directory != directory) {
+    s.cache = std::make_shared<DiskCache>(directory, s.readonly);
+    s.directory = directory;
   }
-  hasher.add(word);
+  return s.cache;
 }
 
 std::string cache_key(const ProgramSource& source) {
   Hasher hasher;
-  add_words(hasher, source.text);
-  add_words(hasher, pjrt::client().fingerprint());
+  hasher.add(source.text);
+  hasher.add(pjrt::client().fingerprint());
+  hasher.add(env::string("XLA_FLAGS"));
   hasher.add(static_cast<uint64_t>(source.options.replicas));
   hasher.add(static_cast<uint64_t>(source.options.partitions));
   hasher.add(static_cast<uint64_t>(source.options.spmd));
-  char text[40];
-  std::snprintf(text, sizeof(text), "%016lx%016lx", hasher.high(), hasher.low());
-  return text;
+  return hasher.hex();
+}
+
+void write_dump(const std::filesystem::path& path, const std::string& text) {
+  std::ofstream file(path);
+  file << text;
+  file.flush();
+  if (!file) {
+    warn("TORCH_XLA_DUMP_DIR: cannot write " + path.string());
+  }
 }
 
 void dump(const ProgramSource& source, const std::string& key, pjrt::Executable& executable) {
-  std::string directory = env::string("TORCH_XLA_DUMP_DIR");
+  std::filesystem::path directory = env::string("TORCH_XLA_DUMP_DIR");
   if (directory.empty()) {
     return;
   }
-  std::ofstream(directory + "/" + key + ".stablehlo.mlir") << source.text_with_locations;
-  std::ofstream(directory + "/" + key + ".optimized.hlo") << executable.optimized_hlo();
-}
-
-pjrt::ExecutablePtr load_cached(const ProgramSource& source, const std::string& key) {
-  std::optional<std::string> bytes = disk_cache()->load(key);
-  if (!bytes) {
-    return nullptr;
+  std::error_code error;  // write_dump() reports what could not be made
+  std::filesystem::create_directories(directory, error);
+  std::string name;
+  for (char c : source.name) {
+    name += std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
   }
+  name += "." + key.substr(0, 12);
+  write_dump(directory / (name + ".stablehlo.mlir"), source.text_with_locations);
   try {
-    return pjrt::client().deserialize(*bytes, source.options, source.output_types);
-  } catch (const Error&) {
-    disk_cache()->remove(key);  // written by something else: compile and replace
-    return nullptr;
+    write_dump(directory / (name + ".optimized.hlo"), executable.optimized_hlo());
+  } catch (const Error& failure) {
+    warn("TORCH_XLA_DUMP_DIR: no optimised HLO of " + source.name + ": " + failure.what());
   }
 }
 
-pjrt::ExecutablePtr compile(const ProgramSource& source, const std::string& key) {
-  pjrt::ExecutablePtr executable;
+pjrt::ExecutablePtr load(DiskCache& cache, const ProgramSource& source, const std::string& key) {
+  std::optional<std::string> bytes = cache.load(key);
+  if (bytes) {
+    try {
+      pjrt::ExecutablePtr executable =
+          pjrt::client().deserialize(*bytes, source.options, source.output_types);
+      metrics::counter("PersistentCacheHit").add();
+      return executable;
+    } catch (const Error&) {
+      cache.remove(key);  // this plugin cannot read it: compiled again and replaced
+    }
+  }
+  metrics::counter("PersistentCacheMiss").add();
+  return nullptr;
+}
+
+pjrt::ExecutablePtr compile(const ProgramSource& source) {
+  metrics::Timed timed(metrics::metric("CompileTime"));
+  metrics::counter("UncachedCompile").add();
   try {
-    metrics::Timed timed(metrics::metric("CompileTime"));
-    executable = pjrt::client().compile(source.text_with_locations, source.options,
-                                        source.output_types);
-  } catch (const OutOfMemoryError&) {
-    throw;
+    return pjrt::client().compile(source.text_with_locations, source.options, source.output_types);
+  } catch (const OutOfMemoryError& error) {
+    throw OutOfMemoryError("cannot compile " + source.name + ": " + error.what());
   } catch (const Error& error) {
     throw Error("cannot compile " + source.name + ": " + error.what());
   }
-  metrics::counter("UncachedCompile").add();
-  if (disk_cache()->enabled()) {
-    try {
-      disk_cache()->store(key, executable->serialize());
-    } catch (const Error&) {
-      metrics::counter("UnserializableProgram").add();  // this plugin keeps none on disk
-    }
+}
+
+void store(DiskCache& cache, const std::string& key, pjrt::Executable& executable) {
+  if (!cache.writable()) {
+    return;
   }
-  return executable;
+  std::string bytes;
+  try {
+    bytes = executable.serialize();
+  } catch (const Error&) {
+    metrics::counter("UnserializableProgram").add();  // this plugin keeps none on disk
+    return;
+  }
+  cache.store(key, bytes);
 }
 
 }  // namespace
@@ -124,22 +146,23 @@ Program::Program(ProgramSource source, pjrt::ExecutablePtr executable)
 }
 
 ProgramPtr load_or_compile(ProgramSource source) {
+  std::shared_ptr<DiskCache> cache = disk_cache();
   std::string key = cache_key(source);
-  pjrt::ExecutablePtr executable = load_cached(source, key);
-  if (executable) {
-    metrics::counter("PersistentCacheHit").add();
-  } else {
-    metrics::counter("PersistentCacheMiss").add();
-    executable = compile(source, key);
+  pjrt::ExecutablePtr executable = cache->enabled() ? load(*cache, source, key) : nullptr;
+  if (!executable) {
+    executable = compile(source);
+    store(*cache, key, *executable);
   }
   dump(source, key, *executable);
   return std::make_shared<Program>(std::move(source), std::move(executable));
 }
 
 void initialize_disk_cache(const std::string& path, bool readonly) {
-  auto cache = std::make_shared<DiskCache>(path.empty() ? default_directory() : path, readonly);
-  std::lock_guard<std::mutex> lock(slot().mutex);
-  slot().cache = std::move(cache);
+  CacheSlot& s = slot();
+  std::lock_guard<std::mutex> lock(s.mutex);
+  s.chosen = path;
+  s.readonly = readonly;
+  s.cache = nullptr;
 }
 
 }  // namespace torch_xla
