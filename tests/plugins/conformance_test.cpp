@@ -13,10 +13,10 @@ namespace {
 
 TEST_F(PluginTest, CarriesEveryDtype) {
   for (DType dtype :
-       {DType::Bool, DType::Byte, DType::Char, DType::Short, DType::Int, DType::Long,
-        DType::UInt16, DType::UInt32, DType::UInt64, DType::Half, DType::BFloat16, DType::Float,
-        DType::Double, DType::ComplexFloat, DType::ComplexDouble, DType::Float8_e4m3fn,
-        DType::Float8_e5m2, DType::Float8_e4m3fnuz, DType::Float8_e5m2fnuz}) {
+       {DType::Bool, DType::Byte, DType::Char, DType::Short, DType::Int, DType::Long, DType::UInt16,
+        DType::UInt32, DType::UInt64, DType::Half, DType::BFloat16, DType::Float, DType::Double,
+        DType::ComplexFloat, DType::ComplexDouble, DType::Float8_e4m3fn, DType::Float8_e5m2,
+        DType::Float8_e4m3fnuz, DType::Float8_e5m2fnuz}) {
     TensorType type{dtype, {2, 3}};
     std::vector<unsigned char> bytes(static_cast<size_t>(type.nbytes()));
     for (size_t i = 0; i < bytes.size(); ++i) {
@@ -33,9 +33,9 @@ TEST_F(PluginTest, CarriesEveryDtype) {
 TEST_F(PluginTest, RefusesADtypeOfNoDevice) {
   int byte = 0;
   EXPECT_TRUE(contains(message_of([&] {
-                client().buffer_from_host(&byte, {DType::QInt8, {1}}, 0, nullptr);
-              }),
-              "QInt8 is not supported on the xla device"));
+                         client().buffer_from_host(&byte, {DType::QInt8, {1}}, 0, nullptr);
+                       }),
+                       "QInt8 is not supported on the xla device"));
 }
 
 TEST_F(PluginTest, CarriesArraysWithoutElementsOrDimensions) {
@@ -106,8 +106,8 @@ TEST_F(PluginTest, DonatesAnInputInPlace) {
   EXPECT_TRUE(input->is_deleted());
   EXPECT_EQ(live_buffer_count(), buffers);
   EXPECT_TRUE(contains(message_of([&] { download(*input); }), "donated"));
-  EXPECT_TRUE(contains(message_of([&] { executable->execute({input.get()}, {true}, 0); }),
-                       "donated"));
+  EXPECT_TRUE(
+      contains(message_of([&] { executable->execute({input.get()}, {true}, 0); }), "donated"));
 }
 
 TEST_F(PluginTest, KeepsAnInputThatIsNotDonatedThisTime) {
@@ -155,8 +155,8 @@ TEST_F(PluginTest, RefusesADeviceThatIsNotThere) {
 TEST_F(PluginTest, ReturnsBeforeALongProgramIsDone) {
   std::string type = "tensor<1200x1200xf32>";
   auto executable = compile("module @test { func.func @main(%a: " + type + ") -> (" + type +
-                                ") { %0 = stablehlo.dot %a, %a : (" + type + ", " + type +
-                                ") -> " + type + " return %0 : " + type + " } }",
+                                ") { %0 = stablehlo.dot %a, %a : (" + type + ", " + type + ") -> " +
+                                type + " return %0 : " + type + " } }",
                             {slow_type()});
   BufferPtr input = slow_input();
   BufferPtr output = executable->execute({input.get()}, {false}, 0)[0];
@@ -170,10 +170,9 @@ TEST_F(PluginTest, ReturnsBeforeALongProgramIsDone) {
 TEST_F(PluginTest, ReportsABadProgramAndGoesOn) {
   EXPECT_TRUE(contains(message_of([] { compile("module @test { nonsense }", {}); }),
                        "PJRT_Client_Compile"));
-  EXPECT_TRUE(contains(message_of([] {
-                compile(program(2, 1, 1, "return %arg0 : tensor<2xf32>"), {});
-              }),
-              "1 outputs, expected 0"));
+  EXPECT_TRUE(
+      contains(message_of([] { compile(program(2, 1, 1, "return %arg0 : tensor<2xf32>"), {}); }),
+               "1 outputs, expected 0"));
   BufferPtr input = upload({1, 2, 3, 4});
   EXPECT_EQ(download(*doubling()->execute({input.get()}, {false}, 0)[0])[3], 8);
 }
@@ -242,8 +241,7 @@ TEST_F(PluginTest, IsUsedFromManyThreads) {
       for (int i = 0; i < 100; ++i) {
         float value = static_cast<float>(t * 1000 + i);
         BufferPtr input = upload({value, 0, 0, 0});
-        right += download(*executable->execute({input.get()}, {false}, 0)[0])[0] ==
-                 2 * value;
+        right += download(*executable->execute({input.get()}, {false}, 0)[0])[0] == 2 * value;
       }
     });
   }

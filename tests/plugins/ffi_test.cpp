@@ -47,10 +47,9 @@ TEST_F(FfiTest, CallsAFunctionOrSaysThatItCannot) {
     return;
   }
   register_handler();
-  auto executable = compile(program(4, 1, 1,
-                                    "%0 = " + call(7, "%arg0", "tensor<4xf32>") +
-                                        "\nreturn %0 : tensor<4xf32>"),
-                            {floats(4)});
+  auto executable = compile(
+      program(4, 1, 1, "%0 = " + call(7, "%arg0", "tensor<4xf32>") + "\nreturn %0 : tensor<4xf32>"),
+      {floats(4)});
   BufferPtr input = upload({1, 2, 3, 4});
   std::vector<float> expected = {8, 9, 10, 11};
   EXPECT_EQ(download(*executable->execute({input.get()}, {false}, 0)[0]), expected);
@@ -65,15 +64,15 @@ TEST_F(FfiTest, DeliversItsErrorToWhoeverReads) {
   register_handler();
   // Slow before it fails, so that the launch itself succeeds.
   std::string type = "tensor<1200x1200xf32>";
-  auto failing = compile("module @test { func.func @main(%a: " + type + ") -> (" + type +
-                             ") { %0 = stablehlo.dot %a, %a : (" + type + ", " + type + ") -> " +
-                             type + " %1 = " + call(-1, "%0", type) + " return %1 : " + type +
-                             " } }",
-                         {slow_type()});
-  auto consumer = compile("module @test { func.func @main(%a: " + type + ") -> (" + type +
-                              ") { %0 = stablehlo.add %a, %a : " + type + " return %0 : " + type +
-                              " } }",
-                          {slow_type()});
+  auto failing =
+      compile("module @test { func.func @main(%a: " + type + ") -> (" + type +
+                  ") { %0 = stablehlo.dot %a, %a : (" + type + ", " + type + ") -> " + type +
+                  " %1 = " + call(-1, "%0", type) + " return %1 : " + type + " } }",
+              {slow_type()});
+  auto consumer =
+      compile("module @test { func.func @main(%a: " + type + ") -> (" + type +
+                  ") { %0 = stablehlo.add %a, %a : " + type + " return %0 : " + type + " } }",
+              {slow_type()});
   BufferPtr input = slow_input();
   BufferPtr failed = failing->execute({input.get()}, {false}, 0)[0];
   BufferPtr consumed = consumer->execute({failed.get()}, {false}, 0)[0];

@@ -34,9 +34,7 @@ class PluginTest : public testing::Test {
     buffer.copy_to_host(values.data(), values.size() * sizeof(float));
     return values;
   }
-  static TensorType floats(size_t count) {
-    return {DType::Float, {static_cast<int64_t>(count)}};
-  }
+  static TensorType floats(size_t count) { return {DType::Float, {static_cast<int64_t>(count)}}; }
 
   // A program from and to f32[`count`] values: `arguments` and `results` many of them.
   static std::string program(size_t count, int arguments, int results, const std::string& body,
