@@ -4,6 +4,8 @@
 
 #include "pjrt_c_api.h"
 
+#include <cstddef>
+
 namespace torch_xla::pjrt {
 
 struct FfiRegisterHandlerArgs {
@@ -15,6 +17,9 @@ struct FfiRegisterHandlerArgs {
   size_t platform_name_size;
   int traits;
 };
+// Up to the end of the last member, without tail padding: how PJRT counts.
+constexpr size_t kFfiRegisterHandlerArgsSize =
+    offsetof(FfiRegisterHandlerArgs, traits) + sizeof(FfiRegisterHandlerArgs::traits);
 
 struct FfiExtension {
   PJRT_Extension_Base base;

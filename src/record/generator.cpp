@@ -3,6 +3,7 @@
 #include "storage/sync.h"
 
 #include <ATen/Utils.h>
+#include <ATen/ops/clone.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/DispatchKeySet.h>
 
@@ -50,6 +51,18 @@ at::Tensor& XlaGenerator::state_tensor() {
   return state_;
 }
 
+at::Tensor XlaGenerator::state_copy() { return at::clone(state_tensor()); }
+
+void XlaGenerator::restore(const at::Tensor& state_copy) {
+  TORCH_CHECK(
+      is_xla(state_copy) && state_copy.scalar_type() == at::kUInt64 && state_copy.numel() == 2,
+      "expected a state that state_copy() made, received a tensor of ", state_copy.numel(), " ",
+      state_copy.scalar_type(), " on ", state_copy.device());
+  at::Tensor copy = at::clone(state_copy);
+  std::lock_guard<std::mutex> lock(mutex_);
+  state_ = copy;
+}
+
 at::Tensor XlaGenerator::host_state() const {
   at::Tensor state;
   {
@@ -86,14 +99,39 @@ XlaGenerator* XlaGenerator::clone_impl() const {
   return copy;
 }
 
+namespace {
+
+struct DefaultGenerators {
+  std::mutex mutex;
+  std::deque<at::Generator> generators;
+  uint64_t seed = c10::default_rng_seed_val;  // of those not yet made
+};
+
+DefaultGenerators& defaults() {
+  static auto* instance = new DefaultGenerators;
+  return *instance;
+}
+
+}  // namespace
+
 const at::Generator& default_generator(int device) {
-  static auto* mutex = new std::mutex;
-  static auto* generators = new std::deque<at::Generator>;
-  std::lock_guard<std::mutex> lock(*mutex);
-  while (generators->size() <= static_cast<size_t>(device)) {
-    generators->push_back(new_generator(static_cast<int>(generators->size())));
+  TORCH_CHECK(device >= 0, "expected the index of an xla device, received ", device);
+  auto& [mutex, generators, seed] = defaults();
+  std::lock_guard<std::mutex> lock(mutex);
+  while (generators.size() <= static_cast<size_t>(device)) {
+    generators.push_back(new_generator(static_cast<int>(generators.size())));
+    generators.back().set_current_seed(seed);
   }
-  return (*generators)[device];
+  return generators[device];
+}
+
+void seed_all_devices(uint64_t new_seed) {
+  auto& [mutex, generators, seed] = defaults();
+  std::lock_guard<std::mutex> lock(mutex);
+  seed = new_seed;
+  for (at::Generator& generator : generators) {
+    generator.set_current_seed(new_seed);
+  }
 }
 
 at::Generator new_generator(int device) { return at::make_generator<XlaGenerator>(device); }
@@ -102,8 +140,11 @@ at::Generator new_generator(int device) { return at::make_generator<XlaGenerator
 // continues the same stream of numbers that the program saw after reading it.
 int64_t rng_state_number(int device) {
   auto& generator = xla_generator(default_generator(device));
-  uint64_t counter = generator.get_offset();
-  uint64_t key = generator.current_seed();
+  // Not current_seed(): a restored state has another key.
+  auto bytes = generator.get_state();
+  uint64_t words[2];
+  std::memcpy(words, bytes->data(), sizeof(words));
+  auto [key, counter] = words;
   if (counter != 0) {
     key = (key ^ (counter * 0x9E3779B97F4A7C15ull)) & 0x7FFFFFFFFFFFFFFFull;
     generator.set_current_seed(key);
@@ -117,8 +158,8 @@ void set_rng_state_number(int device, int64_t number) {
 
 XlaGenerator& xla_generator(const at::Generator& generator) {
   TORCH_CHECK(generator.device().type() == c10::DeviceType::XLA,
-              "Expected a 'xla' device type for generator but found '",
-              generator.device().type(), "'");
+              "Expected a 'xla' device type for generator but found '", generator.device().type(),
+              "'");
   return *generator.get<XlaGenerator>();
 }
 

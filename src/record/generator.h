@@ -22,6 +22,9 @@ class XlaGenerator : public c10::GeneratorImpl {
 
   // The device tensor; made on first use, so that seeding does not start the client.
   at::Tensor& state_tensor();
+  // Copies of the state that stay on the device, for what saves and restores it within a step.
+  at::Tensor state_copy();
+  void restore(const at::Tensor& state_copy);
 
  private:
   XlaGenerator* clone_impl() const override;
@@ -36,6 +39,8 @@ class XlaGenerator : public c10::GeneratorImpl {
 
 const at::Generator& default_generator(int device);
 at::Generator new_generator(int device);
+// Seeds the default generators, those not yet made included. Starts no client.
+void seed_all_devices(uint64_t seed);
 // The default generator's state as one signed 64-bit number, as xm.get_rng_state gives it.
 int64_t rng_state_number(int device);
 void set_rng_state_number(int device, int64_t number);

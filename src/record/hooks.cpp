@@ -64,7 +64,7 @@ struct XlaGuard final : c10::impl::DeviceGuardImplInterface {
 
 C10_REGISTER_GUARD_IMPL(XLA, XlaGuard);
 
-struct XlaHooks : at::XLAHooksInterface {
+struct XLAHooks : at::XLAHooksInterface {
   void init() const override {}
   bool hasXLA() const override { return true; }
   bool isAvailable() const override { return true; }
@@ -91,6 +91,6 @@ struct XlaHooks : at::XLAHooksInterface {
 
 namespace at {
 // The registry's key is the class's name, and its registerer lives in this namespace.
-using XlaHooks = torch_xla::XlaHooks;
-REGISTER_XLA_HOOKS(XlaHooks);
+using XLAHooks = torch_xla::XLAHooks;
+REGISTER_XLA_HOOKS(XLAHooks);
 }  // namespace at

@@ -252,6 +252,20 @@ void choose_tier(const OpInfo& info, CallPlan& plan) {
   plan.recorded = host_calls_available();
 }
 
+// Writing through an expanded dimension would write one element several times.
+void check_written(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments) {
+  for (size_t argument : info.mutated) {
+    for (const at::Tensor& tensor : flatten_tensors({arguments[argument]})) {
+      for (int64_t i = 0; tensor.defined() && i < tensor.dim(); ++i) {
+        TORCH_CHECK(tensor.size(i) <= 1 || tensor.stride(i) != 0 || tensor.numel() == 0,
+                    "unsupported operation: more than one element of the written-to tensor "
+                    "refers to a single memory location. Please clone() the tensor before "
+                    "performing the operation. (", info.name, ")");
+      }
+    }
+  }
+}
+
 std::unique_ptr<CallPlan> make_plan(const OpInfo& info, const Call& call,
                                     c10::ArrayRef<c10::IValue> arguments) {
   auto plan = std::make_unique<CallPlan>();
@@ -259,6 +273,7 @@ std::unique_ptr<CallPlan> make_plan(const OpInfo& info, const Call& call,
   TORCH_CHECK_NOT_IMPLEMENTED(!info.returns_view, info.name,
                               " makes a view, which is not supported on the xla device: use a "
                               "copy (", info.name, " on .cpu(), or a strided view)");
+  check_written(info, arguments);
   bool dynamic = info.dynamic_shape && (info.lowering == nullptr || indexes_by_mask(info, call));
   bool out_without_functional = info.resizes_outputs && !info.has_functional;
   plan->recorded = false;

@@ -7,6 +7,8 @@
 #include "record/host_run.h"
 #include "record/plan.h"
 
+#include <ATen/ops/_conj_physical.h>
+#include <ATen/ops/neg.h>
 #include <ATen/ops/resize.h>
 
 namespace torch_xla {
@@ -53,6 +55,24 @@ void resize_out(const at::Tensor& out, const OutputSpec& spec) {
                c10::IntArrayRef(spec.sizes), ".");
   }
   out.resize_(spec.sizes);
+}
+
+// Operators that PyTorch lets through with a conjugate or negative bit (copies, products) get the
+// value the bit stands for.
+void resolve_lazy_bits(c10::IValue* arguments, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    if (!arguments[i].isTensor()) {
+      continue;
+    }
+    const at::Tensor& tensor = arguments[i].toTensor();
+    if (!is_xla(tensor) || !(tensor.is_conj() || tensor.is_neg())) {
+      continue;
+    }
+    at::Tensor plain = make_tensor(tensor.storage(), tensor.scalar_type(), tensor.sizes(),
+                                   tensor.strides(), tensor.storage_offset());
+    plain = tensor.is_conj() ? at::_conj_physical(plain) : plain;
+    arguments[i] = tensor.is_neg() ? at::neg(plain) : plain;
+  }
 }
 
 struct Target {
@@ -147,6 +167,7 @@ void record_op(OpInfo& info, torch::jit::Stack* stack) {
   size_t count = info.scalar_arguments.size();
   c10::IValue* first = stack->data() + (stack->size() - count);
   current_location();
+  resolve_lazy_bits(first, count);
   Call call = read_call(info, first, count);
   c10::ArrayRef<c10::IValue> arguments(first, count);
   const CallPlan& plan = find_plan(info, call, arguments);

@@ -20,7 +20,8 @@ bool has_own_kernel(const c10::OperatorHandle& op) {
 }
 
 bool is_structured(const c10::OperatorHandle& op) {
-  return op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
+  return !op.hasTag(at::Tag::inplace_view) &&
+         op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
 }
 
 std::set<std::string> lowered_names() {

@@ -2,7 +2,9 @@
 
 #include "storage/internal_ops.h"
 
+#include <c10/core/Allocator.h>
 #include <c10/core/TensorImpl.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 namespace torch_xla {
 
@@ -17,6 +19,33 @@ void* reserve_address(int64_t nbytes) {
 }
 
 void delete_state(void* context) { delete static_cast<StatePtr*>(context); }
+
+c10::DataPtr make_data(int64_t nbytes, int device) {
+  auto* state = new StatePtr(std::make_shared<StorageState>(device));
+  return {reserve_address(nbytes), state, &delete_state, device_of(device)};
+}
+
+// What PyTorch asks when it makes or grows a storage itself.
+struct XlaAllocator final : c10::Allocator {
+  c10::DataPtr allocate(size_t nbytes) override {
+    c10::impl::VirtualGuardImpl guard(c10::DeviceType::XLA);
+    return make_data(static_cast<int64_t>(nbytes), guard.getDevice().index());
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &delete_state; }
+  void copy_data(void*, const void*, std::size_t) const override {
+    TORCH_CHECK(false, "bytes of xla storages cannot be copied by address");
+  }
+};
+
+XlaAllocator& allocator() {
+  static auto* instance = new XlaAllocator;
+  return *instance;
+}
+
+const bool kRegistered = [] {
+  c10::SetAllocator(c10::DeviceType::XLA, &allocator());
+  return true;
+}();
 
 }  // namespace
 
@@ -52,10 +81,8 @@ c10::Device device_of(int index) {
 }
 
 c10::Storage make_storage(int64_t nbytes, int device) {
-  auto* state = new StatePtr(std::make_shared<StorageState>(device));
-  c10::DataPtr data(reserve_address(nbytes), state, &delete_state, device_of(device));
   return c10::Storage(c10::Storage::use_byte_size_t(), static_cast<size_t>(nbytes),
-                      std::move(data), nullptr, true);
+                      make_data(nbytes, device), &allocator(), true);
 }
 
 at::Tensor make_tensor(c10::Storage storage, DType dtype, c10::IntArrayRef sizes,

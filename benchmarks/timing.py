@@ -1,0 +1,63 @@
+"""The one timer of the benchmarks.
+
+Candidates are timed in turn with the reference, round by round, so that a noisy moment on the
+machine hits all of them; medians and their ratio are what is reported.
+"""
+
+import json
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+
+def nothing() -> None:
+    pass
+
+
+@dataclass
+class Case:
+    """`run` is timed; `between` follows every run outside the timer."""
+
+    name: str
+    run: Callable[[], object]
+    between: Callable[[], None] = nothing
+
+
+def time_once(case: Case) -> float:
+    started = time.perf_counter()
+    result = case.run()
+    elapsed = time.perf_counter() - started
+    del result
+    case.between()
+    return elapsed
+
+
+def compare(
+    title: str, reference: Case, candidates: Sequence[Case], rounds: int, warmup: int = 3
+) -> dict[str, float]:
+    """Time the cases in turn, print medians and ratios, return candidate name -> ratio."""
+    cases = [reference, *candidates]
+    for case in cases:
+        for _ in range(warmup):
+            time_once(case)
+    times: dict[str, list[float]] = {case.name: [] for case in cases}
+    for _ in range(rounds):
+        for case in cases:
+            times[case.name].append(time_once(case))
+    return report(title, reference.name, {name: statistics.median(t) for name, t in times.items()})
+
+
+def report(title: str, reference: str, medians: dict[str, float]) -> dict[str, float]:
+    print(title)
+    ratios = {}
+    for name, median in medians.items():
+        ratios[name] = median / medians[reference]
+        print(f"  {name:24s} {median * 1e3:9.2f} ms   ratio {ratios[name]:.2f}", flush=True)
+    return ratios
+
+
+def write_json(path: str | None, results: dict[str, dict[str, float]]) -> None:
+    if path:
+        with open(path, "w") as file:
+            json.dump(results, file, indent=2)

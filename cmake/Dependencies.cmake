@@ -1,0 +1,48 @@
+# What the build takes from the Python environment: PyTorch's libraries and the headers of the
+# plugin interface. Packages are located, never imported: importing PyTorch takes seconds.
+
+find_package(Python 3.10 REQUIRED COMPONENTS Interpreter Development.Module)
+find_package(Threads REQUIRED)
+
+function(find_python_package variable package remedy)
+  execute_process(
+    COMMAND ${Python_EXECUTABLE} -c
+            "import importlib.util as u; print(u.find_spec('${package}').submodule_search_locations[0])"
+    OUTPUT_VARIABLE folder OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET
+    RESULT_VARIABLE failed)
+  if(failed)
+    message(FATAL_ERROR "${Python_EXECUTABLE} has no package '${package}'. ${remedy}")
+  endif()
+  set(${variable} ${folder} PARENT_SCOPE)
+endfunction()
+
+set(remedy "Run dev/setup, or point Python_EXECUTABLE to an environment that has it.")
+find_python_package(TORCH_DIR torch "${remedy}")
+find_python_package(PJRT_DIR xla_plugins.xla_cpu_pjrt "${remedy} (pip package xla-cpu-pjrt)")
+find_python_package(JAXLIB_DIR jaxlib "${remedy}")
+message(STATUS "PyTorch: ${TORCH_DIR}")
+
+function(import_torch_library target name)
+  add_library(${target} SHARED IMPORTED)
+  set_target_properties(${target} PROPERTIES IMPORTED_LOCATION ${TORCH_DIR}/lib/lib${name}.so)
+endfunction()
+import_torch_library(torch::c10 c10)
+import_torch_library(torch::cpu torch_cpu)
+import_torch_library(torch::python torch_python)
+
+add_library(torch_core INTERFACE)
+add_library(torch::core ALIAS torch_core)
+target_include_directories(torch_core SYSTEM INTERFACE
+  ${TORCH_DIR}/include ${TORCH_DIR}/include/torch/csrc/api/include)
+target_link_libraries(torch_core INTERFACE torch::cpu torch::c10 Threads::Threads)
+
+# PJRT's C API and the foreign-function interface of XLA: headers only.
+add_library(plugin_headers INTERFACE)
+target_include_directories(plugin_headers SYSTEM INTERFACE
+  ${PJRT_DIR}/include ${JAXLIB_DIR}/include)
+
+# What every target of this project compiles with.
+add_library(torch_xla_build INTERFACE)
+target_include_directories(torch_xla_build INTERFACE
+  ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
+target_link_libraries(torch_xla_build INTERFACE torch_xla_flags torch::core plugin_headers)

@@ -1,0 +1,26 @@
+# The sources by what they may include. Folders are found, not listed: adding a file needs no edit.
+
+set(ATEN_FOLDERS pure compile record eager host_ops storage)
+
+file(GLOB_RECURSE ALL_SOURCES CONFIGURE_DEPENDS src/*.cpp)
+set(CORE_SOURCES)
+set(ATEN_SOURCES)
+set(CORE_TEST_SOURCES)
+set(ATEN_TEST_SOURCES)
+foreach(source IN LISTS ALL_SOURCES)
+  cmake_path(RELATIVE_PATH source BASE_DIRECTORY ${PROJECT_SOURCE_DIR}/src OUTPUT_VARIABLE relative)
+  string(REGEX MATCH "^[^/]+" folder ${relative})
+  set(kind CORE)
+  if(folder IN_LIST ATEN_FOLDERS)
+    set(kind ATEN)
+  endif()
+  if(source MATCHES "_test\\.cpp$")
+    list(APPEND ${kind}_TEST_SOURCES ${source})
+  else()
+    list(APPEND ${kind}_SOURCES ${source})
+  endif()
+endforeach()
+
+file(GLOB BINDING_SOURCES CONFIGURE_DEPENDS python/bindings/*.cpp)
+file(GLOB PLUGIN_TEST_SOURCES CONFIGURE_DEPENDS tests/plugins/*.cpp)
+file(GLOB BENCHMARK_SOURCES CONFIGURE_DEPENDS benchmarks/*.cpp)

@@ -1,0 +1,1 @@
+"""Parts of the package that users do not import."""

@@ -1,0 +1,32 @@
+"""Turns what users write for a device into an index."""
+
+import torch
+
+from torch_xla import _XLAC
+
+type_name = "xla"
+
+
+def device_index(device: "torch.device | str | int | None") -> int:
+    """Index of `device`; the current device's for None and for plain "xla"."""
+    if device is None:
+        return _XLAC.current_device()
+    if isinstance(device, int):
+        return device
+    parsed = torch.device(device)
+    if parsed.type != type_name:
+        raise ValueError(f"expected an xla device, got '{device}': write 'xla' or 'xla:0'")
+    return _XLAC.current_device() if parsed.index is None else parsed.index
+
+
+def existing_device(index: "int | None") -> torch.device:
+    """`xla:index`, checked; the current device for None, without starting the client."""
+    if index is None:
+        return torch.device(type_name, _XLAC.current_device())
+    count = _XLAC.device_count()
+    if not 0 <= index < count:
+        raise RuntimeError(
+            f"there is no device xla:{index}: this process has {count} "
+            f"(xla:0 to xla:{count - 1}). On the CPU platform CPU_NUM_DEVICES sets the number."
+        )
+    return torch.device(type_name, index)

@@ -1,0 +1,94 @@
+"""Makes PyTorch know the device, once, when torch_xla is imported."""
+
+import functools
+import os
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.optim
+import torch.utils._foreach_utils
+
+from torch_xla import _XLAC
+from torch_xla._internal import device_module, plugins
+from torch_xla._internal.devices import device_index, type_name
+
+# Between PyTorch's own packages (10 to 26) and those of users.
+_SERIALIZATION_PRIORITY = 30
+
+_DROPPED_VARIABLES = ("XLA_USE_BF16", "XLA_USE_F16", "XLA_DOWNCAST_BF16")
+
+
+def install() -> None:
+    _XLAC.set_warning_handler(_warn)
+    _XLAC.set_plugin_finder(plugins.find)
+    torch._register_device_module(type_name, device_module)  # type: ignore[no-untyped-call]
+    # Ties and optimizers made before module.to("xla") stay valid: the Parameter objects remain.
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    torch.serialization.register_package(_SERIALIZATION_PRIORITY, _tag_storage, _restore_storage)
+    _seed_with_torch()
+    _accept_fused_optimizers()
+    _warn_about_dropped_variables()
+
+
+def _warn(message: str) -> None:
+    """Attributes the core's warnings to the user's line, which is outside both packages."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and _is_library_frame(frame.f_globals.get("__name__", "")):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, stacklevel=level)
+
+
+def _is_library_frame(module: str) -> bool:
+    return module.partition(".")[0] in ("torch", "torch_xla")
+
+
+def _tag_storage(storage: Any) -> str | None:
+    return str(storage.device) if storage.device.type == type_name else None
+
+
+def _restore_storage(storage: Any, location: str) -> Any:
+    if location.partition(":")[0] != type_name:
+        return None
+    untyped = getattr(storage, "_untyped_storage", storage)
+    target = torch.device(type_name, device_index(location))
+    contents = torch.empty(0, dtype=torch.uint8, device=untyped.device).set_(untyped)
+    return contents.to(target).untyped_storage()
+
+
+def _seed_with_torch() -> None:
+    """`torch.manual_seed` and `torch.seed` call this hook for devices outside PyTorch."""
+    original: Callable[[int], None] = torch.random._seed_custom_device
+
+    @functools.wraps(original)
+    def seed_custom_device(seed: int) -> None:
+        original(seed)
+        if not device_module._is_in_bad_fork():
+            device_module.manual_seed_all(seed)
+
+    torch.random._seed_custom_device = seed_custom_device
+
+
+def _accept_fused_optimizers() -> None:
+    original = torch.utils._foreach_utils._get_fused_kernels_supported_devices
+
+    @functools.wraps(original)
+    def supported_devices() -> list[str]:
+        return [*original(), type_name]
+
+    # The package torch.optim hides its module `optimizer`, which holds the name too.
+    for module in ("torch.utils._foreach_utils", "torch.optim.optimizer"):
+        setattr(sys.modules[module], original.__name__, supported_devices)
+
+
+def _warn_about_dropped_variables() -> None:
+    for name in _DROPPED_VARIABLES:
+        if os.environ.get(name, "0").lower() not in ("", "0", "false"):
+            warnings.warn(
+                f"{name} is set but has no effect: tensors keep the dtype they are made with. Use "
+                "`torch.autocast('xla', dtype=torch.bfloat16)` for mixed precision, or "
+                "`model.to(torch.bfloat16)`.",
+                stacklevel=4,
+            )

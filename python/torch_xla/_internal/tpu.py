@@ -1,0 +1,26 @@
+"""What Lightning asks about accelerators."""
+
+import os
+
+from torch_xla import _XLAC
+from torch_xla._internal import plugins
+
+
+def num_available_devices() -> int:
+    """Devices to choose automatically: those of the CPU count only if PJRT_DEVICE asks for them."""
+    if plugins.device_type() == "CPU" and not plugins.explicitly_chosen():
+        return 0
+    return _XLAC.device_count_hint()
+
+
+def num_local_processes() -> int:
+    return 1
+
+
+def get_tpu_env() -> dict[str, str]:
+    """The TPU's description, from the environment of a TPU machine."""
+    names = ("ACCELERATOR_TYPE", "TYPE", "TPU_PROCESS_BOUNDS", "TPU_CHIPS_PER_PROCESS_BOUNDS")
+    found = {name: os.environ[name] for name in names if name in os.environ}
+    if not found:
+        raise RuntimeError("this machine does not describe a TPU in its environment")
+    return found

@@ -1,0 +1,1 @@
+"""The programming interface of PyTorch/XLA: `xla_model` and `functions`."""

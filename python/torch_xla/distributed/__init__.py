@@ -1,0 +1,1 @@
+"""Loading data to devices and running on several of them."""

@@ -1,0 +1,193 @@
+"""Loaders that upload batches in the background and end the step at each batch."""
+
+import threading
+from collections import deque
+from collections.abc import Generator, Iterator, Sequence
+from typing import Any
+
+import torch
+
+import torch_xla
+from torch_xla._internal import transfer
+
+_Device = torch.device | str
+
+
+class _Failure:
+    """What the loading thread raised, on its way to the reader."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+
+class _Channel:
+    """A bounded queue that can be closed from both ends. Thread-safe."""
+
+    def __init__(self, capacity: int) -> None:
+        self._items: deque[Any] = deque()
+        self._capacity = capacity
+        self._closed = False
+        self._changed = threading.Condition()
+
+    def put(self, item: Any) -> bool:
+        """Waits for room. False if the channel is closed, which drops the item."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or len(self._items) < self._capacity)
+            if not self._closed:
+                self._items.append(item)
+                self._changed.notify_all()
+            return not self._closed
+
+    def get(self) -> Any:
+        """Waits for an item; raises StopIteration when the channel is closed and empty."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or bool(self._items))
+            if not self._items:
+                raise StopIteration
+            self._changed.notify_all()
+            return self._items.popleft()
+
+    def close(self, drop: bool = False) -> None:
+        with self._changed:
+            self._closed = True
+            if drop:
+                self._items.clear()
+            self._changed.notify_all()
+
+
+class ParallelLoader:
+    """Reads `cpu_loader` in a thread and deals its batches to the devices in turn."""
+
+    def __init__(
+        self,
+        cpu_loader: Any,
+        devices: Sequence[_Device],
+        batches_per_execution: int = 1,
+        loader_prefetch_size: int = 16,
+        device_prefetch_size: int = 8,
+        host_to_device_transfer_threads: int = 1,
+    ) -> None:
+        if device_prefetch_size < 1 or batches_per_execution < 1:
+            raise ValueError(
+                "device_prefetch_size and batches_per_execution must be at least 1, got "
+                f"{device_prefetch_size} and {batches_per_execution}"
+            )
+        self._cpu_loader = cpu_loader
+        self._batches_per_execution = batches_per_execution
+        self._channels = {
+            torch.device(device): _Channel(device_prefetch_size) for device in devices
+        }
+        # Made by the caller, which draws the loader's seed in the order of the user's program.
+        batches = iter(cpu_loader)
+        self._thread = threading.Thread(
+            target=_load, args=(batches, self._channels), name="torch_xla-loader", daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def batches_per_execution(self) -> int:
+        return self._batches_per_execution
+
+    def per_device_loader(self, device: _Device) -> "PerDeviceLoader":
+        return PerDeviceLoader(self, torch.device(device))
+
+    def per_device_samples(self) -> int:
+        return len(self._cpu_loader) // len(self._channels)
+
+    def next_item(self, device: _Device) -> Any:
+        """The next batch of the device; raises StopIteration after the last."""
+        item = self._channels[torch.device(device)].get()
+        if isinstance(item, _Failure):
+            self.close()
+            raise item.error
+        return item
+
+    def close(self) -> None:
+        """Stops reading and drops what was read ahead."""
+        for channel in self._channels.values():
+            channel.close(drop=True)
+
+
+def _load(batches: Iterator[Any], channels: dict[torch.device, _Channel]) -> None:
+    """The body of the loading thread. It holds no loader, so that a loader can be collected."""
+    ends = list(channels.items())
+    position = 0
+    try:
+        for batch in batches:
+            device, channel = ends[position % len(ends)]
+            if not channel.put(transfer.to_device(batch, device)):
+                return
+            position += 1
+    except BaseException as error:
+        ends[position % len(ends)][1].put(_Failure(error))
+    finally:
+        for channel in channels.values():
+            channel.close()
+
+
+class PerDeviceLoader:
+    """The batches of one device. Ends the step before each."""
+
+    def __init__(self, loader: ParallelLoader, device: torch.device) -> None:
+        self._loader = loader
+        self._device = device
+        self._count = 0
+
+    def __iter__(self) -> "PerDeviceLoader":
+        return self
+
+    def __next__(self) -> Any:
+        return self.next()
+
+    def __len__(self) -> int:
+        return self._loader.per_device_samples()
+
+    def next(self) -> Any:
+        if self._count % self._loader.batches_per_execution == 0:
+            torch_xla.sync()
+        self._count += 1
+        try:
+            return self._loader.next_item(self._device)
+        except StopIteration:
+            torch_xla.sync()
+            raise
+
+    def close(self) -> None:
+        self._loader.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class MpDeviceLoader:
+    """Yields the batches of `loader` on `device` and ends the step at each.
+
+    Attributes it lacks are those of `loader`.
+    """
+
+    def __init__(self, loader: Any, device: _Device, **kwargs: Any) -> None:
+        self._loader = loader
+        self._device = device
+        self._parallel_loader_kwargs = kwargs
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_loader":  # not yet set: being copied or unpickled
+            raise AttributeError(name)
+        return getattr(self._loader, name)
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __iter__(self) -> Iterator[Any]:
+        # Accelerate asks its loader "was this the last batch?" while the batch is used, so the
+        # loader must not be read ahead.
+        if hasattr(self._loader, "end_of_dataloader"):
+            return self._read_in_step()
+        parallel = ParallelLoader(self._loader, [self._device], **self._parallel_loader_kwargs)
+        return parallel.per_device_loader(self._device)
+
+    def _read_in_step(self) -> Generator[Any, None, None]:
+        for batch in self._loader:
+            torch_xla.sync()
+            yield transfer.to_device(batch, self._device)
+        torch_xla.sync()

@@ -1,0 +1,108 @@
+"""What runs where: device type, devices, processes and the program cache.
+
+One process drives all its devices, so that ordinals are 0 and the world has one member.
+"""
+
+import os
+from typing import Any
+
+import torch
+
+from torch_xla import _XLAC
+from torch_xla._internal import plugins
+from torch_xla._internal.devices import existing_device
+
+
+def set_device_type(pjrt_device: str) -> None:
+    """Chooses the device type ("CPU", "CUDA", "TPU"), before the client starts."""
+    if _XLAC.client_started() and pjrt_device.upper() != device_type():
+        raise RuntimeError(
+            f"cannot change the device type to {pjrt_device}: the client runs on {device_type()}. "
+            "Call set_device_type before the first use of a device."
+        )
+    os.environ["PJRT_DEVICE"] = pjrt_device
+
+
+def device_type() -> str:
+    """The device type: "CPU", "CUDA", "TPU", ... Does not start the client."""
+    return plugins.device_type()
+
+
+def using_pjrt() -> bool:
+    return True
+
+
+def xla_device(n: int | None = None) -> torch.device:
+    return existing_device(n)
+
+
+def world_size() -> int:
+    """Processes that take part in collectives."""
+    return 1
+
+
+def global_ordinal() -> int:
+    return 0
+
+
+def local_ordinal() -> int:
+    return 0
+
+
+def process_index() -> int:
+    return 0
+
+
+def process_count() -> int:
+    return 1
+
+
+def local_process_count() -> int:
+    return 1
+
+
+def host_index() -> int:
+    return 0
+
+
+def addressable_device_count() -> int:
+    """Devices that one process sees as its own replica's."""
+    return 1
+
+
+def local_device_count() -> int:
+    return local_process_count() * addressable_device_count()
+
+
+def global_device_count() -> int:
+    return world_size()
+
+
+def addressable_runtime_device_count() -> int:
+    """Devices of this process."""
+    return _XLAC.device_count()
+
+
+def global_runtime_device_count() -> int:
+    """Devices of all processes."""
+    return _XLAC.device_count()
+
+
+def global_runtime_device_attributes() -> list[dict[str, Any]]:
+    """What the plugin says of each device."""
+    return [
+        {"name": f"{device_type()}:{index}", "description": _XLAC.device_description(index)}
+        for index in range(_XLAC.device_count())
+    ]
+
+
+def is_spmd() -> bool:
+    return False
+
+
+def initialize_cache(path: str, readonly: bool = False) -> None:
+    """Keeps compiled programs in the folder `path`; with `readonly`, only reads them.
+
+    A program is machine code: the folder must belong to this user and be writable by nobody else.
+    """
+    _XLAC.initialize_cache(os.fspath(path), readonly)

@@ -1,0 +1,69 @@
+"""The functions of the package itself: devices, synchronisation, seeds."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from torch_xla import _XLAC, runtime
+from torch_xla._internal import rng, step_closures
+from torch_xla._internal.devices import device_index, existing_device
+
+
+def device(index: int | None = None) -> torch.device:
+    """The device `xla:index`, or the current one."""
+    return existing_device(index)
+
+
+def devices() -> list[torch.device]:
+    """The devices of this process."""
+    return [torch.device("xla", index) for index in range(_XLAC.device_count())]
+
+
+def device_count() -> int:
+    """How many devices this process has."""
+    return _XLAC.device_count()
+
+
+def real_devices() -> list[str]:
+    """The devices by the name of their hardware: `["CPU:0"]`."""
+    kind = runtime.device_type()
+    return [f"{kind}:{index}" for index in range(_XLAC.device_count())]
+
+
+def sync(wait: bool = False, reset_scope: bool = True) -> None:
+    """Compiles and runs all that is pending, then the closures added to this step.
+
+    Returns as soon as the programs are launched, unless `wait`. `reset_scope` has no effect.
+    """
+    _XLAC.sync(wait=wait)
+    step_closures.run()
+
+
+@contextlib.contextmanager
+def step() -> Iterator[None]:
+    """A step of its own, as a context manager or a decorator: syncs before and after."""
+    sync()
+    try:
+        yield
+    finally:
+        sync()
+
+
+def manual_seed(seed: int, device: "torch.device | str | int | None" = None) -> None:
+    """Seeds the random numbers of one device, or of all."""
+    rng.seed_device(rng.ALL_DEVICES if device is None else device_index(device), seed)
+
+
+def launch(
+    fn: Callable[..., Any],
+    args: tuple[Any, ...] = (),
+    start_method: str = "spawn",
+    debug_single_process: bool = False,
+) -> None:
+    """Runs `fn(0, *args)` in this process, which drives all local devices."""
+    from torch_xla.distributed import xla_multiprocessing
+
+    nprocs = 1 if debug_single_process else None
+    xla_multiprocessing.spawn(fn, args=args, nprocs=nprocs, start_method=start_method)

@@ -1,0 +1,6 @@
+"""The version of the package and of its distribution (pyproject.toml reads it here)."""
+
+__version__ = "2.13.0"
+
+# The PyTorch release series whose C++ interface the extension is built against.
+TORCH_SERIES = "2.13"

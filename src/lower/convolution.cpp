@@ -1,0 +1,171 @@
+// Convolution and its gradients. Where host memory is device memory ATen's kernels are called from
+// the program: XLA's CPU convolutions were measured up to 30 times slower (docs/architecture.md).
+// Elsewhere all of them are stablehlo.convolution: an input gradient is a convolution of the
+// dilated gradient with the flipped kernel, a weight gradient one that contracts the batch.
+#include "lower/activation.h"
+#include "lower/reduction.h"
+
+namespace torch_xla {
+namespace {
+
+// Per spatial dimension; images are [N, C, spatial...], kernels [out, in / groups, spatial...].
+struct Geometry {
+  Dims stride, padding, dilation;
+  int64_t groups = 1;
+  bool transposed = false;
+
+  int64_t rank() const { return static_cast<int64_t>(stride.size()); }
+};
+
+Dims per_dimension(Dims values, int64_t rank) {
+  if (values.size() == 1) {
+    values.resize(rank, values[0]);
+  }
+  return values;
+}
+
+// Arguments from `i` on: stride, padding, dilation, transposed, output_padding, groups.
+Geometry geometry(LowerContext& c, size_t i, int64_t rank) {
+  return {per_dimension(c.integers(i), rank), per_dimension(c.integers(i + 1), rank),
+          per_dimension(c.integers(i + 2), rank), c.integer(i + 5), c.flag(i + 3)};
+}
+
+// To an image of `spatial` sizes. Padding is the same on both sides (what libraries are fast for)
+// unless the output padding of a transposed convolution adds columns that this one must not read.
+Val convolve(Builder& b, Val input, Val kernel, const Geometry& g, Ints spatial) {
+  stablehlo::ConvolutionDims dims;
+  dims.stride = g.stride;
+  dims.padding_low = g.padding;
+  for (int64_t d = 0; d < g.rank(); ++d) {
+    int64_t reach = g.dilation[d] * (kernel.dim(d + 2) - 1);
+    int64_t last = (spatial[d] - 1) * g.stride[d] + reach + 1;  // end of the last window
+    int64_t spare = input.dim(d + 2) + 2 * g.padding[d] - last;
+    dims.padding_high.push_back(spare < g.stride[d] ? g.padding[d] : g.padding[d] - spare);
+  }
+  dims.lhs_dilation = Dims(g.rank(), 1);
+  dims.rhs_dilation = g.dilation;
+  dims.feature_groups = g.groups;
+  return b.convolution(input, kernel, dims, input.dtype());
+}
+
+// [groups * i, o, ...] -> [i, groups * o, ...]: groups move from the first dimension to the second.
+Val regroup(Builder& b, Val kernel, int64_t groups) {
+  if (groups == 1) {
+    return kernel;
+  }
+  Dims split = {groups, kernel.dim(0) / groups};
+  Dims permutation = {1, 0};
+  Dims merged = {kernel.dim(0) / groups, groups * kernel.dim(1)};
+  for (int64_t d = 1; d < kernel.rank(); ++d) {
+    split.push_back(kernel.dim(d));
+    permutation.push_back(d + 1);
+    if (d > 1) {
+      merged.push_back(kernel.dim(d));
+    }
+  }
+  return b.reshape(b.transpose(b.reshape(kernel, split), permutation), merged);
+}
+
+// The adjoint of convolve() in its input, whose spatial sizes are `spatial`.
+Val convolve_transposed(Builder& b, Val image, Val kernel, const Geometry& g, Ints spatial) {
+  stablehlo::ConvolutionDims dims;
+  Dims kernel_spatial;
+  for (int64_t d = 0; d < g.rank(); ++d) {
+    int64_t reach = g.dilation[d] * (kernel.dim(d + 2) - 1);
+    int64_t dilated = (image.dim(d + 2) - 1) * g.stride[d] + 1;
+    dims.padding_low.push_back(reach - g.padding[d]);
+    dims.padding_high.push_back(spatial[d] + g.padding[d] - dilated);
+    kernel_spatial.push_back(d + 2);
+  }
+  dims.stride = Dims(g.rank(), 1);
+  dims.lhs_dilation = g.stride;
+  dims.rhs_dilation = g.dilation;
+  dims.feature_groups = g.groups;
+  dims.kernel_input = 0;
+  dims.kernel_output = 1;
+  Val flipped = b.reverse(regroup(b, kernel, g.groups), kernel_spatial);
+  return b.convolution(image, flipped, dims, image.dtype());
+}
+
+// The gradient of convolve() in its kernel: a convolution whose batch is the input's channels and
+// whose contracted features are the batch.
+Val kernel_gradient(Builder& b, Val input, Val grad, const Geometry& g, Ints kernel_sizes) {
+  stablehlo::ConvolutionDims dims;
+  for (int64_t d = 0; d < g.rank(); ++d) {
+    int64_t reach = g.dilation[d] * (kernel_sizes[d + 2] - 1);
+    int64_t dilated = (grad.dim(d + 2) - 1) * g.stride[d] + 1;
+    dims.padding_low.push_back(g.padding[d]);
+    dims.padding_high.push_back(reach + dilated - input.dim(d + 2) - g.padding[d]);
+  }
+  dims.stride = g.dilation;
+  dims.lhs_dilation = Dims(g.rank(), 1);
+  dims.rhs_dilation = g.stride;
+  dims.batch_groups = g.groups;
+  dims.input_batch = 1;
+  dims.input_feature = 0;
+  dims.kernel_input = 0;
+  dims.kernel_output = 1;
+  dims.result_batch = 1;
+  dims.result_feature = 0;
+  return b.convolution(input, grad, dims, input.dtype());
+}
+
+bool runs_on_host(LowerContext& c, Val input) {
+  return c.host_memory() && c10::isFloatingType(input.dtype());
+}
+
+// convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
+void lower_convolution(LowerContext& c) {
+  Builder& b = c.b;
+  Val input = c.tensor(0), weight = c.tensor(1);
+  if (runs_on_host(c, input)) {
+    c.call_host();
+    return;
+  }
+  Geometry g = geometry(c, 3, input.rank() - 2);
+  const Dims& sizes = c.output(0).sizes;
+  Val result = g.transposed ? convolve_transposed(b, input, weight, g, Ints(sizes).slice(2))
+                            : convolve(b, input, weight, g, Ints(sizes).slice(2));
+  if (auto bias = c.maybe_tensor(2)) {
+    result = b.add(result, b.broadcast_in_dim(*bias, sizes, {1}));
+  }
+  c.set(0, result);
+}
+
+// convolution_backward(grad_output, input, weight, bias_sizes, stride, padding, dilation,
+//                      transposed, output_padding, groups, output_mask)
+void lower_convolution_backward(LowerContext& c) {
+  Builder& b = c.b;
+  Val grad = c.tensor(0), input = c.tensor(1), weight = c.tensor(2);
+  if (runs_on_host(c, input)) {
+    c.call_host();
+    return;
+  }
+  Geometry g = geometry(c, 4, input.rank() - 2);
+  if (c.output(0).defined) {
+    Ints spatial = Ints(input.dims()).slice(2);
+    c.set(0, g.transposed ? convolve(b, grad, weight, g, spatial)
+                          : convolve_transposed(b, grad, weight, g, spatial));
+  }
+  if (c.output(1).defined) {
+    c.set(1, g.transposed ? kernel_gradient(b, grad, input, g, weight.dims())
+                          : kernel_gradient(b, input, grad, g, weight.dims()));
+  }
+  if (c.output(2).defined) {
+    Dims pixels = {0};
+    for (int64_t d = 2; d < grad.rank(); ++d) {
+      pixels.push_back(d);
+    }
+    Expr wide = convert({b, grad}, compute_dtype(grad.dtype()));
+    c.set(2, sum(wide, pixels).value());
+  }
+}
+
+}  // namespace
+
+void register_convolution(LowerTable& table) {
+  table["aten::convolution"] = {lower_convolution};
+  table["aten::convolution_backward"] = {lower_convolution_backward};
+}
+
+}  // namespace torch_xla

@@ -1,0 +1,454 @@
+// One- and two-operand arithmetic.
+#include "lower/activation.h"
+#include "lower/elementwise.h"
+
+#include <cmath>
+
+namespace torch_xla {
+
+namespace {
+
+bool is_float(DType dtype) { return c10::isFloatingType(dtype) || c10::isComplexType(dtype); }
+
+// ---- unary -------------------------------------------------------------------------------------
+
+// A StableHLO operation of the same meaning; integers go to the output's float type first.
+#define UNARY(name, op) \
+  void lower_##name(LowerContext& c) { \
+    Expr x = operand(c, 0); \
+    finish(c, {c.b, c.b.unary(op, x.value())}); \
+  }
+UNARY(neg, "negate")
+UNARY(exp, "exponential")
+UNARY(expm1, "exponential_minus_one")
+UNARY(log, "log")
+UNARY(log1p, "log_plus_one")
+UNARY(sqrt, "sqrt")
+UNARY(rsqrt, "rsqrt")
+UNARY(sin, "sine")
+UNARY(cos, "cosine")
+UNARY(tan, "tan")
+UNARY(tanh, "tanh")
+UNARY(sigmoid, "logistic")
+UNARY(cbrt, "cbrt")
+#undef UNARY
+
+#define CHLO(name, op) \
+  void lower_##name(LowerContext& c) { \
+    Expr x = operand(c, 0); \
+    finish(c, {c.b, c.b.chlo(op, x.value())}); \
+  }
+CHLO(erf, "erf")
+CHLO(erfc, "erfc")
+CHLO(erfinv, "erf_inv")
+CHLO(lgamma, "lgamma")
+CHLO(digamma, "digamma")
+CHLO(asin, "asin")
+CHLO(acos, "acos")
+CHLO(atan, "atan")
+CHLO(sinh, "sinh")
+CHLO(cosh, "cosh")
+CHLO(asinh, "asinh")
+CHLO(acosh, "acosh")
+CHLO(atanh, "atanh")
+#undef CHLO
+
+void lower_exp2(LowerContext& c) { finish(c, exp(operand(c, 0) * std::log(2.0))); }
+void lower_log2(LowerContext& c) { finish(c, log(operand(c, 0)) / std::log(2.0)); }
+void lower_log10(LowerContext& c) { finish(c, log(operand(c, 0)) / std::log(10.0)); }
+void lower_square(LowerContext& c) {
+  Expr x = operand(c, 0);
+  finish(c, x * x);
+}
+void lower_reciprocal(LowerContext& c) { finish(c, 1.0 / operand(c, 0)); }
+
+void lower_abs(LowerContext& c) {
+  Val x = c.tensor(0);
+  if (c10::isReducedFloatingType(x.dtype())) {
+    x = c.b.convert(x, DType::Float);
+  }
+  bool plain = x.dtype() == DType::Bool || x.dtype() == DType::Byte;
+  c.set(0, plain ? x : c.b.unary("abs", x));
+}
+
+// Rounding leaves integers alone.
+template <const char* const& kOp>
+void lower_round_like(LowerContext& c) {
+  Val x = c.tensor(0);
+  c.set(0, c10::isFloatingType(x.dtype()) ? c.b.unary(kOp, x) : x);
+}
+const char* const kFloor = "floor";
+const char* const kCeil = "ceil";
+const char* const kRound = "round_nearest_even";
+
+Val truncate(Builder& b, Val x) {
+  Val zero = b.scalar_like(x, 0);
+  return b.select(b.compare("LT", x, zero), b.unary("ceil", x), b.unary("floor", x));
+}
+
+void lower_trunc(LowerContext& c) {
+  Val x = c.tensor(0);
+  c.set(0, c10::isFloatingType(x.dtype()) ? truncate(c.b, x) : x);
+}
+
+void lower_frac(LowerContext& c) {
+  Expr x = operand(c, 0);
+  finish(c, x - Expr{c.b, truncate(c.b, x.value())});
+}
+
+void lower_round_decimals(LowerContext& c) {
+  double scale = std::pow(10.0, static_cast<double>(c.integer(1)));
+  Expr x = operand(c, 0);
+  if (!is_float(x.value().dtype())) {
+    finish(c, x);
+    return;
+  }
+  Expr scaled = scale >= 1 ? x * scale : x / (1 / scale);
+  Expr rounded{c.b, c.b.unary("round_nearest_even", scaled.value())};
+  finish(c, scale >= 1 ? rounded / scale : rounded * (1 / scale));
+}
+
+void lower_sign(LowerContext& c) {
+  Val x = c.tensor(0);
+  if (x.dtype() == DType::Bool) {
+    c.set(0, x);
+    return;
+  }
+  Val zero = c.b.full(0.0, x.type());
+  Val positive = c.b.convert(c.b.compare("GT", x, zero), x.dtype());
+  Val negative = c.b.convert(c.b.compare("LT", x, zero), x.dtype());
+  c.set(0, c.b.sub(positive, negative));
+}
+
+void lower_sgn(LowerContext& c) {
+  Val x = c.tensor(0);
+  if (c10::isComplexType(x.dtype())) {
+    c.set(0, c.b.unary("sign", x));
+  } else {
+    lower_sign(c);
+  }
+}
+
+void lower_conj(LowerContext& c) { finish(c, conj(operand(c, 0))); }
+void lower_real(LowerContext& c) { c.set(0, c.b.real(c.tensor(0))); }
+void lower_imag(LowerContext& c) { c.set(0, c.b.imag(c.tensor(0))); }
+
+void lower_angle(LowerContext& c) {
+  Val x = c.tensor(0);
+  Builder& b = c.b;
+  if (c10::isComplexType(x.dtype())) {
+    c.set(0, b.binary("atan2", b.imag(x), b.real(x)));
+    return;
+  }
+  x = b.convert(x, c.output(0).dtype);
+  Val angle = b.select(b.compare("LT", x, b.scalar_like(x, 0)),
+                       b.full(3.14159265358979323846, x.type()), b.full(0.0, x.type()));
+  c.set(0, b.select(b.compare("NE", x, x), x, angle));
+}
+
+void lower_sinc(LowerContext& c) {
+  Expr x = operand(c, 0) * 3.14159265358979323846;
+  Expr sine{c.b, c.b.unary("sine", x.value())};
+  finish(c, where(x == 0, 1.0, sine / x));
+}
+
+// ---- binary ------------------------------------------------------------------------------------
+
+// `other`, times alpha unless that is 1: addition's third argument.
+Expr scaled_other(LowerContext& c, size_t other, size_t alpha) {
+  Expr y = operand(c, other);
+  std::optional<Number> literal = c.literal(alpha);
+  return literal && literal->to_complex() == 1.0 ? y : y * scalar(c, alpha);
+}
+
+void lower_add(LowerContext& c) { finish(c, operand(c, 0) + scaled_other(c, 1, 2)); }
+void lower_sub(LowerContext& c) { finish(c, operand(c, 0) - scaled_other(c, 1, 2)); }
+void lower_rsub(LowerContext& c) {
+  Expr x = operand(c, 0);
+  std::optional<Number> literal = c.literal(2);
+  Expr scaled = literal && literal->to_complex() == 1.0 ? x : x * scalar(c, 2);
+  finish(c, operand(c, 1) - scaled);
+}
+
+void lower_mul(LowerContext& c) { finish(c, operand(c, 0) * operand(c, 1)); }
+void lower_div(LowerContext& c) { finish(c, operand(c, 0) / operand(c, 1)); }
+
+// Truncated remainder, with PyTorch's result where the divisor is zero left to the operation.
+Expr fmod(Expr x, Expr y) { return {x.b(), x.b().binary("remainder", x.value(), y.value())}; }
+
+// Both operands broadcast to the output, in the dtype computations run in.
+std::pair<Expr, Expr> pair(LowerContext& c, size_t first = 0, size_t second = 1) {
+  const Dims& sizes = c.output(0).sizes;
+  Expr x = operand(c, first);
+  Expr y = operand(c, second);
+  return {{c.b, c.b.expand(x.value(), sizes)}, {c.b, c.b.expand(y.value(), sizes)}};
+}
+
+// The remainder with the divisor's sign.
+Expr python_remainder(Expr x, Expr y) {
+  Expr r = fmod(x, y);
+  if (!c10::isSignedType(x.value().dtype())) {
+    return r;
+  }
+  Expr differs = (r < 0) != (y < 0);
+  return where(differs && (r != r.constant(0)), r + y, r);
+}
+
+Expr floor_divide(Expr x, Expr y) {
+  DType dtype = x.value().dtype();
+  if (!c10::isFloatingType(dtype)) {
+    Expr quotient = x / y;
+    if (!c10::isSignedType(dtype)) {
+      return quotient;
+    }
+    Expr inexact = fmod(x, y) != x.constant(0);
+    return where(inexact && ((x < 0) != (y < 0)), quotient - 1.0, quotient);
+  }
+  // Exact where x/y rounds to the next integer: as CPython divides floats.
+  Expr remainder = fmod(x, y);
+  Expr quotient = (x - remainder) / y;
+  Expr lower = where((remainder != remainder.constant(0)) && ((y < 0) != (remainder < 0)),
+                     quotient - 1.0, quotient);
+  Expr floored{x.b(), x.b().unary("floor", lower.value())};
+  floored = where(lower - floored > 0.5, floored + 1.0, floored);
+  return where(y == 0, x / y, floored);
+}
+
+void lower_remainder(LowerContext& c) {
+  auto [x, y] = pair(c);
+  finish(c, python_remainder(x, y));
+}
+
+void lower_fmod(LowerContext& c) {
+  auto [x, y] = pair(c);
+  finish(c, fmod(x, y));
+}
+
+void lower_floor_divide(LowerContext& c) {
+  auto [x, y] = pair(c);
+  finish(c, floor_divide(x, y));
+}
+
+void lower_div_mode(LowerContext& c) {
+  std::string mode = c.text_or(2, "");
+  auto [x, y] = pair(c);
+  if (mode == "floor") {
+    finish(c, floor_divide(x, y));
+  } else if (mode == "trunc" && c10::isFloatingType(x.value().dtype())) {
+    finish(c, {c.b, truncate(c.b, (x / y).value())});
+  } else {
+    finish(c, x / y);
+  }
+}
+
+Expr integer_power(Expr x, int64_t exponent) {
+  Expr result = x;
+  for (int64_t i = 1; i < exponent; ++i) {
+    result = result * x;
+  }
+  return result;
+}
+
+Expr power(Expr x, Expr y) { return {x.b(), x.b().binary("power", x.value(), y.value())}; }
+
+void lower_pow_scalar(LowerContext& c) {
+  Expr x = operand(c, 0);
+  if (std::optional<Number> literal = c.literal(1); literal && literal->kind != Number::Kind::Complex) {
+    double exponent = literal->to_double();
+    if (exponent == 2 || exponent == 3) {
+      finish(c, integer_power(x, static_cast<int64_t>(exponent)));
+      return;
+    }
+    if (exponent == 1) {
+      finish(c, x);
+      return;
+    }
+    if (is_float(x.value().dtype()) && (exponent == 0.5 || exponent == -1)) {
+      finish(c, exponent == -1 ? 1.0 / x : Expr{c.b, c.b.unary("sqrt", x.value())});
+      return;
+    }
+  }
+  Expr y{c.b, c.b.expand(scalar(c, 1).value(), x.value().dims())};
+  finish(c, power(x, y));
+}
+
+void lower_pow(LowerContext& c) {
+  auto [x, y] = pair(c);
+  finish(c, power(x, y));
+}
+
+void lower_atan2(LowerContext& c) {
+  auto [x, y] = pair(c);
+  finish(c, {c.b, c.b.binary("atan2", x.value(), y.value())});
+}
+
+void lower_maximum(LowerContext& c) {
+  auto [x, y] = pair(c);
+  finish(c, maximum(x, y));
+}
+
+void lower_minimum(LowerContext& c) {
+  auto [x, y] = pair(c);
+  finish(c, minimum(x, y));
+}
+
+// fmax and fmin prefer numbers to NaN.
+void lower_fmax(LowerContext& c) {
+  auto [x, y] = pair(c);
+  finish(c, where(x != x, y, where(y != y, x, maximum(x, y))));
+}
+
+void lower_fmin(LowerContext& c) {
+  auto [x, y] = pair(c);
+  finish(c, where(x != x, y, where(y != y, x, minimum(x, y))));
+}
+
+void lower_copysign(LowerContext& c) {
+  auto [x, y] = pair(c);
+  // The sign bit of y, that of -0.0 included: 1/y is negative there.
+  Expr negative = (y < 0) || ((y == 0) && (1.0 / y < 0));
+  finish(c, where(negative, -abs(x), abs(x)));
+}
+
+void lower_hypot(LowerContext& c) {
+  auto [x, y] = pair(c);
+  Expr a = abs(x);
+  Expr b = abs(y);
+  Expr high = maximum(a, b);
+  Expr low = minimum(a, b);
+  Expr ratio = where(high == 0, 0.0, low / high);
+  Expr root{c.b, c.b.unary("sqrt", (ratio * ratio + 1.0).value())};
+  finish(c, where((a == high) && (high == low), high * std::sqrt(2.0), high * root));
+}
+
+void lower_logaddexp(LowerContext& c) {
+  auto [x, y] = pair(c);
+  Expr high = maximum(x, y);
+  finish(c, where(x == y, x + std::log(2.0), high + log1p(exp(-abs(x - y)))));
+}
+
+void lower_xlogy(LowerContext& c) {
+  auto [x, y] = pair(c);
+  finish(c, where(y != y, y, where(x == 0, 0.0, x * log(y))));
+}
+
+// ---- three operands ------------------------------------------------------------------------------
+
+void lower_addcmul(LowerContext& c) {
+  Expr product = operand(c, 1) * operand(c, 2);
+  finish(c, operand(c, 0) + scalar(c, 3) * product);
+}
+
+void lower_addcdiv(LowerContext& c) {
+  finish(c, operand(c, 0) + scalar(c, 3) * (operand(c, 1) / operand(c, 2)));
+}
+
+Expr lerp(Expr start, Expr end, Expr weight) {
+  Expr difference = end - start;
+  Expr magnitude = c10::isComplexType(weight.value().dtype())
+                       ? Expr{weight.b(), weight.b().unary("abs", weight.value())}
+                       : abs(weight);
+  Expr small = magnitude < 0.5;
+  return where(small, start + weight * difference, end - difference * (1.0 - weight));
+}
+
+void lower_lerp_scalar(LowerContext& c) {
+  if (std::optional<Number> literal = c.literal(2);
+      literal && literal->kind != Number::Kind::Complex) {
+    Expr start = operand(c, 0);
+    Expr end = operand(c, 1);
+    double weight = literal->to_double();
+    finish(c, std::abs(weight) < 0.5 ? start + weight * (end - start)
+                                     : end - (end - start) * (1.0 - weight));
+    return;
+  }
+  finish(c, lerp(operand(c, 0), operand(c, 1), scalar(c, 2)));
+}
+
+void lower_lerp(LowerContext& c) { finish(c, lerp(operand(c, 0), operand(c, 1), operand(c, 2))); }
+
+}  // namespace
+
+void register_arithmetic(LowerTable& table) {
+  auto set = [&](const char* name, LowerFunction function, uint32_t flags = kNone) {
+    table[std::string("aten::") + name] = {function, flags};
+  };
+  set("neg", lower_neg);
+  set("exp", lower_exp);
+  set("expm1", lower_expm1);
+  set("exp2", lower_exp2);
+  set("log", lower_log);
+  set("log1p", lower_log1p);
+  set("log2", lower_log2);
+  set("log10", lower_log10);
+  set("sqrt", lower_sqrt);
+  set("rsqrt", lower_rsqrt);
+  set("square", lower_square);
+  set("reciprocal", lower_reciprocal);
+  set("sin", lower_sin);
+  set("cos", lower_cos);
+  set("tan", lower_tan);
+  set("tanh", lower_tanh);
+  set("sigmoid", lower_sigmoid);
+  set("erf", lower_erf);
+  set("erfc", lower_erfc);
+  set("erfinv", lower_erfinv);
+  set("lgamma", lower_lgamma);
+  set("digamma", lower_digamma);
+  set("asin", lower_asin);
+  set("acos", lower_acos);
+  set("atan", lower_atan);
+  set("sinh", lower_sinh);
+  set("cosh", lower_cosh);
+  set("asinh", lower_asinh);
+  set("acosh", lower_acosh);
+  set("atanh", lower_atanh);
+  set("abs", lower_abs);
+  set("floor", lower_round_like<kFloor>);
+  set("ceil", lower_round_like<kCeil>);
+  set("round", lower_round_like<kRound>);
+  set("round.decimals", lower_round_decimals);
+  set("trunc", lower_trunc);
+  set("frac", lower_frac);
+  set("sign", lower_sign);
+  set("sgn", lower_sgn);
+  set("_conj_physical", lower_conj);
+  set("conj_physical", lower_conj);
+  set("angle", lower_angle);
+  set("sinc", lower_sinc);
+  set("add.Tensor", lower_add);
+  set("add.Scalar", lower_add);
+  set("sub.Tensor", lower_sub);
+  set("sub.Scalar", lower_sub);
+  set("rsub.Tensor", lower_rsub);
+  set("rsub.Scalar", lower_rsub);
+  set("mul.Tensor", lower_mul);
+  set("mul.Scalar", lower_mul);
+  set("div.Tensor", lower_div);
+  set("div.Scalar", lower_div);
+  set("div.Tensor_mode", lower_div_mode);
+  set("div.Scalar_mode", lower_div_mode);
+  set("floor_divide", lower_floor_divide);
+  set("remainder.Tensor", lower_remainder);
+  set("remainder.Scalar", lower_remainder);
+  set("fmod.Tensor", lower_fmod);
+  set("fmod.Scalar", lower_fmod);
+  set("pow.Tensor_Scalar", lower_pow_scalar, kStaticNumbers);
+  set("pow.Tensor_Tensor", lower_pow);
+  set("pow.Scalar", lower_pow);
+  set("atan2", lower_atan2);
+  set("maximum", lower_maximum);
+  set("minimum", lower_minimum);
+  set("fmax", lower_fmax);
+  set("fmin", lower_fmin);
+  set("copysign.Tensor", lower_copysign);
+  set("hypot", lower_hypot);
+  set("logaddexp", lower_logaddexp);
+  set("xlogy.Tensor", lower_xlogy);
+  set("addcmul", lower_addcmul);
+  set("addcdiv", lower_addcdiv);
+  set("lerp.Scalar", lower_lerp_scalar);
+  set("lerp.Tensor", lower_lerp);
+}
+
+}  // namespace torch_xla

@@ -1,0 +1,298 @@
+// Comparisons, logic, bits, selection, clamping, casts and copies.
+#include "lower/activation.h"
+#include "lower/elementwise.h"
+
+#include <cmath>
+#include <limits>
+
+namespace torch_xla {
+
+namespace {
+
+// The dtype two operands are compared in: PyTorch's promotion, by ranks of dimension.
+int category(const Val& value) {
+  return c10::isComplexType(value.dtype())     ? 3
+         : c10::isFloatingType(value.dtype())  ? 2
+         : value.dtype() == DType::Bool        ? 0
+                                               : 1;
+}
+
+DType common_dtype(LowerContext& c, size_t first, size_t second) {
+  auto is_number = [&](size_t i) {
+    return std::holds_alternative<NumberRef>(c.signature().arguments[i]);
+  };
+  auto natural = [&](size_t i) {
+    const auto* ref = std::get_if<NumberRef>(&c.signature().arguments[i]);
+    if (ref != nullptr && !ref->is_tensor) {  // a Scalar argument: weak
+      Number::Kind kind = c.signature().number_kinds[ref->slot];
+      DType dtype = kind == Number::Kind::Double ? DType::Double
+                    : kind == Number::Kind::Int  ? DType::Long
+                    : kind == Number::Kind::Bool ? DType::Bool
+                                                 : DType::ComplexDouble;
+      return Val(c.b.constant(0.0, dtype));
+    }
+    return c.tensor(i);
+  };
+  Val x = natural(first);
+  Val y = natural(second);
+  // The lower-ranked operand (numbers first, then 0-d tensors) counts only by category.
+  auto weight = [&](size_t i, const Val& v) { return is_number(i) ? 0 : v.rank() == 0 ? 1 : 2; };
+  int wx = weight(first, x);
+  int wy = weight(second, y);
+  if (wx > wy && category(x) >= category(y)) {
+    return x.dtype();
+  }
+  if (wy > wx && category(y) >= category(x)) {
+    return y.dtype();
+  }
+  if (wx != wy) {  // a float number with an integer tensor compares in float
+    return category(wx < wy ? x : y) == 3 ? DType::ComplexDouble : DType::Double;
+  }
+  return c10::promoteTypes(x.dtype(), y.dtype());
+}
+
+Val as(LowerContext& c, size_t i, DType dtype) {
+  const auto* ref = std::get_if<NumberRef>(&c.signature().arguments[i]);
+  return ref != nullptr && !ref->is_tensor ? c.number(i, dtype) : c.tensor_as(i, dtype);
+}
+
+std::pair<Val, Val> common_pair(LowerContext& c) {
+  DType dtype = common_dtype(c, 0, 1);
+  const Dims& sizes = c.output(0).sizes;
+  return {c.b.expand(as(c, 0, dtype), sizes), c.b.expand(as(c, 1, dtype), sizes)};
+}
+
+template <const char* const& kDirection>
+void lower_compare(LowerContext& c) {
+  auto [x, y] = common_pair(c);
+  c.set(0, c.b.compare(kDirection, x, y));
+}
+const char* const kEq = "EQ";
+const char* const kNe = "NE";
+const char* const kLt = "LT";
+const char* const kLe = "LE";
+const char* const kGt = "GT";
+const char* const kGe = "GE";
+
+template <const char* const& kOp>
+void lower_logical(LowerContext& c) {
+  const Dims& sizes = c.output(0).sizes;
+  Val x = c.b.expand(c.tensor_as(0, DType::Bool), sizes);
+  Val y = c.b.expand(c.tensor_as(1, DType::Bool), sizes);
+  c.set(0, c.b.binary(kOp, x, y));
+}
+
+template <const char* const& kOp>
+void lower_bitwise(LowerContext& c) {
+  DType dtype = c.output(0).dtype;
+  const Dims& sizes = c.output(0).sizes;
+  c.set(0, c.b.binary(kOp, c.b.expand(as(c, 0, dtype), sizes), c.b.expand(as(c, 1, dtype), sizes)));
+}
+const char* const kAnd = "and";
+const char* const kOr = "or";
+const char* const kXor = "xor";
+const char* const kShiftLeft = "shift_left";
+
+void lower_shift_right(LowerContext& c) {
+  DType dtype = c.output(0).dtype;
+  const Dims& sizes = c.output(0).sizes;
+  const char* op = c10::isSignedType(dtype) ? "shift_right_arithmetic" : "shift_right_logical";
+  c.set(0, c.b.binary(op, c.b.expand(as(c, 0, dtype), sizes), c.b.expand(as(c, 1, dtype), sizes)));
+}
+
+void lower_logical_not(LowerContext& c) {
+  c.set(0, c.b.logical_not(c.tensor_as(0, DType::Bool)));
+}
+
+void lower_bitwise_not(LowerContext& c) { c.set(0, c.b.unary("not", c.tensor(0))); }
+
+void lower_isnan(LowerContext& c) {
+  Val x = c.tensor(0);
+  c.set(0, c.b.compare("NE", x, x));
+}
+
+void lower_isinf(LowerContext& c) {
+  Val x = c.tensor(0);
+  auto infinite = [&](Val part) {
+    Val magnitude = c.b.unary("abs", part);
+    return c.b.compare("EQ", magnitude,
+                       c.b.scalar_like(part, std::numeric_limits<double>::infinity()));
+  };
+  if (c10::isComplexType(x.dtype())) {
+    c.set(0, c.b.logical_or(infinite(c.b.real(x)), infinite(c.b.imag(x))));
+  } else if (c10::isFloatingType(x.dtype())) {
+    c.set(0, infinite(x));
+  } else {
+    c.set(0, c.b.full(0.0, {DType::Bool, x.dims()}));
+  }
+}
+
+template <int kSign>
+void lower_signed_infinity(LowerContext& c) {
+  Val x = c.tensor(0);
+  if (c10::isFloatingType(x.dtype())) {
+    Val infinity = c.b.scalar_like(x, kSign * std::numeric_limits<double>::infinity());
+    c.set(0, c.b.compare("EQ", x, infinity));
+  } else {
+    c.set(0, c.b.full(0.0, {DType::Bool, x.dims()}));
+  }
+}
+
+void lower_signbit(LowerContext& c) {
+  Val x = c.tensor(0);
+  Builder& b = c.b;
+  if (!c10::isFloatingType(x.dtype())) {
+    c.set(0, x.dtype() == DType::Bool ? b.full(0.0, x.type())
+                                      : b.compare("LT", x, b.scalar_like(x, 0)));
+    return;
+  }
+  x = b.convert(x, x.dtype() == DType::Double ? DType::Double : DType::Float);
+  DType integer = x.dtype() == DType::Double ? DType::Long : DType::Int;
+  Val bits = b.bitcast_convert(x, {integer, x.dims()});
+  c.set(0, b.compare("LT", bits, b.scalar_like(bits, 0)));
+}
+
+// ---- selection -----------------------------------------------------------------------------------
+
+void lower_where(LowerContext& c) {
+  const Dims& sizes = c.output(0).sizes;
+  DType dtype = c.output(0).dtype;
+  Val condition = c.b.expand(c.tensor_as(0, DType::Bool), sizes);
+  c.set(0, c.b.select(condition, c.b.expand(as(c, 1, dtype), sizes),
+                      c.b.expand(as(c, 2, dtype), sizes)));
+}
+
+void lower_masked_fill(LowerContext& c) {
+  const Dims& sizes = c.output(0).sizes;
+  DType dtype = c.output(0).dtype;
+  Val mask = c.b.expand(c.tensor_as(1, DType::Bool), sizes);
+  Val value = c.b.expand(as(c, 2, dtype), sizes);
+  c.set(0, c.b.select(mask, value, c.b.expand(c.tensor_as(0, dtype), sizes)));
+}
+
+// clamp(self, min?, max?): NaN in any operand wins.
+void lower_clamp(LowerContext& c) {
+  DType dtype = c.output(0).dtype;
+  const Dims& sizes = c.output(0).sizes;
+  Val x = c.b.expand(c.tensor_as(0, dtype), sizes);
+  if (!c.is_none(1)) {
+    x = c.b.maximum(x, c.b.expand(as(c, 1, dtype), sizes));
+  }
+  if (c.argument_count() > 2 && !c.is_none(2)) {
+    x = c.b.minimum(x, c.b.expand(as(c, 2, dtype), sizes));
+  }
+  c.set(0, x);
+}
+
+void lower_clamp_max(LowerContext& c) {
+  DType dtype = c.output(0).dtype;
+  const Dims& sizes = c.output(0).sizes;
+  c.set(0, c.b.minimum(c.b.expand(c.tensor_as(0, dtype), sizes),
+                       c.b.expand(as(c, 1, dtype), sizes)));
+}
+
+void lower_nan_to_num(LowerContext& c) {
+  Val x = c.tensor(0);
+  if (!c10::isFloatingType(x.dtype())) {
+    c.set(0, x);
+    return;
+  }
+  Builder& b = c.b;
+  DType dtype = x.dtype();
+  Val infinity = b.highest(dtype);
+  auto largest = [&] {
+    double value = dtype == DType::Double  ? std::numeric_limits<double>::max()
+                   : dtype == DType::Half  ? 65504.0
+                   : dtype == DType::BFloat16 ? 3.3895313892515355e38
+                                              : std::numeric_limits<float>::max();
+    return value;
+  };
+  auto replacement = [&](size_t i, double fallback) {
+    return c.is_none(i) ? b.constant(fallback, dtype) : c.number(i, dtype);
+  };
+  Val nan = replacement(1, 0.0);
+  Val high = replacement(2, largest());
+  Val low = replacement(3, -largest());
+  Val result = b.select(b.compare("EQ", x, infinity), b.expand(high, x.dims()), x);
+  result = b.select(b.compare("EQ", x, b.lowest(dtype)), b.expand(low, x.dims()), result);
+  c.set(0, b.select(b.compare("NE", x, x), b.expand(nan, x.dims()), result));
+}
+
+void lower_heaviside(LowerContext& c) {
+  const Dims& sizes = c.output(0).sizes;
+  DType dtype = c.output(0).dtype;
+  Expr x{c.b, c.b.expand(c.tensor_as(0, dtype), sizes)};
+  Expr y{c.b, c.b.expand(c.tensor_as(1, dtype), sizes)};
+  if (dtype == DType::Bool) {
+    c.set(0, c.b.logical_or(x.value(), y.value()));
+    return;
+  }
+  Expr step{c.b, c.b.convert((x > 0).value(), dtype)};
+  c.set(0, where(x == 0, y, step).value());
+}
+
+// ---- casts and copies ------------------------------------------------------------------------------
+
+void lower_cast(LowerContext& c) { c.set(0, c.tensor_as(0, c.output(0).dtype)); }
+
+// copy(self, src): only self's sizes and dtype matter.
+void lower_copy(LowerContext& c) {
+  c.set(0, c.b.expand(as(c, 1, c.output(0).dtype), c.output(0).sizes));
+}
+
+}  // namespace
+
+void register_logic(LowerTable& table) {
+  auto set = [&](const std::string& name, LowerFunction function, uint32_t flags = kNone) {
+    table["aten::" + name] = {function, flags};
+  };
+  for (const char* overload : {".Tensor", ".Scalar"}) {
+    std::string suffix = overload;
+    set("eq" + suffix, lower_compare<kEq>);
+    set("ne" + suffix, lower_compare<kNe>);
+    set("lt" + suffix, lower_compare<kLt>);
+    set("le" + suffix, lower_compare<kLe>);
+    set("gt" + suffix, lower_compare<kGt>);
+    set("ge" + suffix, lower_compare<kGe>);
+    set("bitwise_and" + suffix, lower_bitwise<kAnd>);
+    set("bitwise_or" + suffix, lower_bitwise<kOr>);
+    set("bitwise_xor" + suffix, lower_bitwise<kXor>);
+    set("masked_fill" + std::string(suffix == ".Tensor" ? ".Tensor" : ".Scalar"),
+        lower_masked_fill);
+  }
+  set("bitwise_left_shift.Tensor", lower_bitwise<kShiftLeft>);
+  set("bitwise_left_shift.Tensor_Scalar", lower_bitwise<kShiftLeft>);
+  set("bitwise_right_shift.Tensor", lower_shift_right);
+  set("bitwise_right_shift.Tensor_Scalar", lower_shift_right);
+  set("logical_and", lower_logical<kAnd>);
+  set("logical_or", lower_logical<kOr>);
+  set("logical_xor", lower_logical<kXor>);
+  set("logical_not", lower_logical_not);
+  set("bitwise_not", lower_bitwise_not);
+  set("isnan", lower_isnan);
+  set("isinf", lower_isinf);
+  set("isposinf", lower_signed_infinity<1>);
+  set("isneginf", lower_signed_infinity<-1>);
+  set("signbit", lower_signbit);
+  set("where.self", lower_where);
+  set("where.ScalarSelf", lower_where);
+  set("where.ScalarOther", lower_where);
+  set("where.Scalar", lower_where);
+  set("clamp", lower_clamp);
+  set("clamp.Tensor", lower_clamp);
+  set("clamp_min", lower_clamp);
+  set("clamp_min.Tensor", lower_clamp);
+  set("clamp_max", lower_clamp_max);
+  set("clamp_max.Tensor", lower_clamp_max);
+  set("nan_to_num", lower_nan_to_num);
+  set("heaviside", lower_heaviside);
+  set("clone", lower_cast);
+  set("copy", lower_copy, kShapeOnlySelf);
+}
+
+void register_elementwise(LowerTable& table) {
+  register_arithmetic(table);
+  register_logic(table);
+}
+
+}  // namespace torch_xla

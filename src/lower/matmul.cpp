@@ -1,0 +1,94 @@
+// Matrix products. Operands are 2-D, or 3-D with one batch dimension: PyTorch has folded the rest.
+#include "lower/activation.h"
+
+namespace torch_xla {
+
+namespace {
+
+bool is_integer(DType dtype) { return c10::isIntegralType(dtype, true); }
+
+// Integer products accumulate in the dtype itself; 16-bit floats give 16-bit results.
+Val dot(LowerContext& c, Val x, Val y, stablehlo::DotDims dims) {
+  DType dtype = c.output(0).dtype;
+  if (dtype == DType::Bool) {
+    Val sum = c.b.dot_general(c.b.convert(x, DType::Int), c.b.convert(y, DType::Int), dims,
+                              DType::Int);
+    return c.b.convert(sum, DType::Bool);
+  }
+  DType result = c10::isReducedFloatingType(dtype) ? DType::Float : dtype;
+  return c.b.dot_general(x, y, dims, is_integer(dtype) ? dtype : result);
+}
+
+Val matrix_product(LowerContext& c, Val x, Val y) { return dot(c, x, y, {{}, {}, {1}, {0}}); }
+Val batched_product(LowerContext& c, Val x, Val y) { return dot(c, x, y, {{0}, {0}, {2}, {1}}); }
+Val inner_product(LowerContext& c, Val x, Val y) { return dot(c, x, y, {{}, {}, {0}, {0}}); }
+Val matrix_vector(LowerContext& c, Val x, Val y) { return dot(c, x, y, {{}, {}, {1}, {0}}); }
+
+bool is_literal(LowerContext& c, size_t i, double value) {
+  std::optional<Number> literal = c.literal(i);
+  return literal && literal->to_complex() == value;
+}
+
+// beta * self + alpha * product; self is ignored, NaN included, when beta is 0.
+void add_product(LowerContext& c, Val product, size_t beta, size_t alpha) {
+  Expr result{c.b, product};
+  DType dtype = product.dtype();
+  if (!is_literal(c, alpha, 1)) {
+    result = result * Expr{c.b, c.number(alpha, dtype)};
+  }
+  if (!is_literal(c, beta, 0)) {
+    Expr self{c.b, c.tensor_as(0, dtype)};
+    result = (is_literal(c, beta, 1) ? self : self * Expr{c.b, c.number(beta, dtype)}) + result;
+  }
+  finish(c, result);
+}
+
+void lower_mm(LowerContext& c) { c.set(0, matrix_product(c, c.tensor(0), c.tensor(1))); }
+void lower_bmm(LowerContext& c) { c.set(0, batched_product(c, c.tensor(0), c.tensor(1))); }
+void lower_mv(LowerContext& c) { c.set(0, matrix_vector(c, c.tensor(0), c.tensor(1))); }
+void lower_dot(LowerContext& c) { c.set(0, inner_product(c, c.tensor(0), c.tensor(1))); }
+
+void lower_vdot(LowerContext& c) {
+  c.set(0, inner_product(c, conj({c.b, c.tensor(0)}).value(), c.tensor(1)));
+}
+
+void lower_addmm(LowerContext& c) {
+  add_product(c, matrix_product(c, c.tensor(1), c.tensor(2)), 3, 4);
+}
+void lower_baddbmm(LowerContext& c) {
+  add_product(c, batched_product(c, c.tensor(1), c.tensor(2)), 3, 4);
+}
+void lower_addmv(LowerContext& c) {
+  add_product(c, matrix_vector(c, c.tensor(1), c.tensor(2)), 3, 4);
+}
+
+void lower_addbmm(LowerContext& c) {
+  Val x = c.tensor(1);
+  Val y = c.tensor(2);
+  add_product(c, dot(c, x, y, {{}, {}, {0, 2}, {0, 1}}), 3, 4);
+}
+
+void lower_addr(LowerContext& c) {
+  DType dtype = compute_dtype(c.output(0).dtype);
+  const Dims& sizes = c.output(0).sizes;
+  Val column = c.b.broadcast_in_dim(c.tensor_as(1, dtype), sizes, {0});
+  Val row = c.b.broadcast_in_dim(c.tensor_as(2, dtype), sizes, {1});
+  add_product(c, c.b.mul(column, row), 3, 4);
+}
+
+}  // namespace
+
+void register_matmul(LowerTable& table) {
+  table["aten::mm"] = {lower_mm};
+  table["aten::bmm"] = {lower_bmm};
+  table["aten::mv"] = {lower_mv};
+  table["aten::dot"] = {lower_dot};
+  table["aten::vdot"] = {lower_vdot};
+  table["aten::addmm"] = {lower_addmm};
+  table["aten::baddbmm"] = {lower_baddbmm};
+  table["aten::addbmm"] = {lower_addbmm};
+  table["aten::addmv"] = {lower_addmv};
+  table["aten::addr"] = {lower_addr};
+}
+
+}  // namespace torch_xla

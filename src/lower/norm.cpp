@@ -1,0 +1,332 @@
+// Batch, layer, group and RMS norm, forward and backward. Variances are those of centred values
+// (two passes): E[x^2] - E[x]^2 loses the digits PyTorch keeps.
+#include "lower/activation.h"
+#include "lower/reduction.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace torch_xla {
+namespace {
+
+// The float type statistics are computed in.
+DType statistics_dtype(LowerContext& c, size_t input) {
+  return compute_dtype(c.tensor(input).dtype());
+}
+
+Expr tensor(LowerContext& c, size_t i, DType dtype, Ints dims) {
+  return {c.b, c.b.reshape(c.tensor_as(i, dtype), dims)};
+}
+
+Expr number(LowerContext& c, size_t i, DType dtype) { return {c.b, c.number(i, dtype)}; }
+
+// Result i in the sizes of its signature.
+void finish_as(LowerContext& c, size_t i, Expr value) {
+  if (c.output(i).defined) {
+    c.set(i, c.b.reshape(value.value(), c.output(i).sizes));
+  }
+}
+
+struct Moments {
+  Expr mean, variance;  // biased
+  Expr centred;         // x - mean
+};
+
+// Over all dimensions of `x` but `kept`.
+Moments moments(Expr x, Ints kept) {
+  const Dims& dims = x.value().dims();
+  Dims reduced;
+  double count = 1;
+  for (int64_t d = 0; d < x.value().rank(); ++d) {
+    if (std::find(kept.begin(), kept.end(), d) == kept.end()) {
+      reduced.push_back(d);
+      count *= static_cast<double>(dims[d]);
+    }
+  }
+  Expr mean = sum(x, reduced) / count;
+  Expr centred = x - spread(mean, dims, kept);
+  return {mean, sum(square(centred), reduced) / count, centred};
+}
+
+// ---- batch norm -------------------------------------------------------------------------------
+
+// The input as [N, C, everything else].
+Dims image_dims(Ints sizes) { return {sizes[0], sizes[1], product(sizes.slice(2))}; }
+
+// A per-channel argument at the shape of the image; nullopt for None.
+std::optional<Expr> channels(LowerContext& c, size_t i, DType dtype, Ints dims) {
+  if (c.is_none(i)) {
+    return std::nullopt;
+  }
+  return spread(tensor(c, i, dtype, {dims[1]}), dims, {1});
+}
+
+Expr scaled(Expr x, const std::optional<Expr>& weight) { return weight ? x * *weight : x; }
+Expr shifted(Expr x, const std::optional<Expr>& bias) { return bias ? x + *bias : x; }
+
+// Where the arguments stand that differ between the overloads; kAbsent: not in this one.
+constexpr size_t kAbsent = static_cast<size_t>(-1);
+struct BatchNormArguments {
+  size_t running_mean, momentum, eps;
+  bool training;
+  size_t running_mean_out;  // first of two results: the new running statistics
+};
+
+// Results 1 and 2; ATen leaves them empty where it computes no statistics.
+void set_saved(LowerContext& c, size_t i, Expr value) {
+  if (product(c.output(i).sizes) == 0) {
+    c.set(i, c.b.full(0.0, {c.output(i).dtype, c.output(i).sizes}));
+  } else {
+    c.set(i, value.value());
+  }
+}
+
+void set_running(LowerContext& c, const BatchNormArguments& at, const Moments& batch,
+                 double count) {
+  DType dtype = batch.mean.value().dtype();
+  Expr momentum = number(c, at.momentum, dtype);
+  Expr unbiased = batch.variance * (count / (count - 1));
+  Expr statistics[] = {batch.mean, unbiased};
+  for (size_t i = 0; i < 2; ++i) {
+    Expr running(c.b, c.tensor_as(at.running_mean + i, dtype));
+    Expr updated = running * (1.0 - momentum) + statistics[i] * momentum;
+    c.set(at.running_mean_out + i, updated.value());
+  }
+}
+
+void batch_norm(LowerContext& c, const BatchNormArguments& at) {
+  DType dtype = statistics_dtype(c, 0);
+  Dims dims = image_dims(c.output(0).sizes);
+  Expr x = tensor(c, 0, dtype, dims);
+  std::optional<Moments> batch;
+  if (at.training) {
+    batch = moments(x, {1});
+  }
+  auto running = [&](size_t i) { return tensor(c, at.running_mean + i, dtype, {dims[1]}); };
+  Expr mean = batch ? batch->mean : running(0);
+  Expr variance = batch ? batch->variance : running(1);
+  Expr inverse_deviation = rsqrt(variance + number(c, at.eps, dtype));
+
+  Expr centred = batch ? batch->centred : x - spread(mean, dims, {1});
+  Expr scale = spread(inverse_deviation, dims, {1});
+  Expr y =
+      shifted(scaled(centred * scale, channels(c, 1, dtype, dims)), channels(c, 2, dtype, dims));
+  finish_as(c, 0, y);
+  set_saved(c, 1, mean);
+  set_saved(c, 2, inverse_deviation);
+  if (at.running_mean_out == kAbsent) {
+    return;
+  }
+  if (batch) {
+    set_running(c, at, *batch, static_cast<double>(dims[0] * dims[2]));
+  } else {
+    c.set(at.running_mean_out, c.tensor(at.running_mean));
+    c.set(at.running_mean_out + 1, c.tensor(at.running_mean + 1));
+  }
+}
+
+// _native_batch_norm_legit_functional(input, weight, bias, running_mean, running_var, training,
+//                                     momentum, eps)
+void lower_batch_norm_functional(LowerContext& c) { batch_norm(c, {3, 6, 7, c.flag(5), 3}); }
+
+// native_batch_norm, which writes running statistics that its schema declares as read: without
+// them its meaning is the functional one.
+void lower_native_batch_norm(LowerContext& c) { batch_norm(c, {3, 6, 7, c.flag(5), kAbsent}); }
+
+// _native_batch_norm_legit.no_stats(input, weight, bias, training, momentum, eps)
+void lower_batch_norm_no_stats(LowerContext& c) { batch_norm(c, {kAbsent, 4, 5, true, kAbsent}); }
+
+// _native_batch_norm_legit_no_training(input, weight, bias, running_mean, running_var, momentum,
+//                                      eps)
+void lower_batch_norm_no_training(LowerContext& c) { batch_norm(c, {3, 5, 6, false, kAbsent}); }
+
+// Result 3: space that only cuDNN uses.
+void set_reserve(LowerContext& c) {
+  c.set(3, c.b.full(0.0, {c.output(3).dtype, c.output(3).sizes}));
+}
+
+// _batch_norm_with_update_functional(input, weight, bias, running_mean, running_var, momentum, eps)
+void lower_batch_norm_with_update(LowerContext& c) {
+  batch_norm(c, {3, 5, 6, true, 4});
+  set_reserve(c);
+}
+
+// _batch_norm_no_update(input, weight, bias, running_mean, running_var, momentum, eps)
+void lower_batch_norm_no_update(LowerContext& c) {
+  batch_norm(c, {3, 5, 6, false, kAbsent});
+  set_reserve(c);
+}
+
+// native_batch_norm_backward and batch_norm_backward(grad_out, input, weight, running_mean,
+//     running_var, save_mean, save_invstd, train, eps, output_mask)
+void lower_batch_norm_backward(LowerContext& c) {
+  DType dtype = statistics_dtype(c, 1);
+  Dims dims = image_dims(c.tensor(1).dims());
+  double count = static_cast<double>(dims[0] * dims[2]);
+  bool training = c.flag(7);
+  Expr grad = tensor(c, 0, dtype, dims), x = tensor(c, 1, dtype, dims);
+  auto per_channel = [&](size_t i) { return tensor(c, i, dtype, {dims[1]}); };
+  Expr mean = per_channel(training ? 5 : 3);
+  Expr inverse_deviation = training ? per_channel(6) : rsqrt(per_channel(4) + number(c, 8, dtype));
+
+  Expr normalized = (x - spread(mean, dims, {1})) * spread(inverse_deviation, dims, {1});
+  Expr grad_weight = sum(grad * normalized, {0, 2});
+  Expr grad_bias = sum(grad, {0, 2});
+  Expr scale = c.is_none(2) ? inverse_deviation : inverse_deviation * per_channel(2);
+  Expr grad_input = grad;
+  if (training) {
+    grad_input = grad - spread(grad_bias / count, dims, {1}) -
+                 normalized * spread(grad_weight / count, dims, {1});
+  }
+  finish_as(c, 0, grad_input * spread(scale, dims, {1}));
+  finish_as(c, 1, grad_weight);
+  finish_as(c, 2, grad_bias);
+}
+
+// ---- layer norm and RMS norm --------------------------------------------------------------------
+
+// The input as [rows, normalized elements].
+Dims row_dims(Ints sizes, Ints normalized) {
+  return {product(sizes.slice(0, sizes.size() - normalized.size())), product(normalized)};
+}
+
+// An argument with one value per normalized element, at the shape of the rows.
+std::optional<Expr> columns(LowerContext& c, size_t i, DType dtype, Ints dims) {
+  if (c.is_none(i)) {
+    return std::nullopt;
+  }
+  return spread(tensor(c, i, dtype, {dims[1]}), dims, {1});
+}
+
+// native_layer_norm(input, normalized_shape, weight, bias, eps)
+void lower_layer_norm(LowerContext& c) {
+  DType dtype = statistics_dtype(c, 0);
+  Dims dims = row_dims(c.output(0).sizes, c.integers(1));
+  Moments row = moments(tensor(c, 0, dtype, dims), {0});
+  Expr inverse_deviation = rsqrt(row.variance + number(c, 4, dtype));
+  Expr y = row.centred * spread(inverse_deviation, dims, {0});
+  finish_as(c, 0, shifted(scaled(y, columns(c, 2, dtype, dims)), columns(c, 3, dtype, dims)));
+  finish_as(c, 1, row.mean);
+  finish_as(c, 2, inverse_deviation);
+}
+
+// native_layer_norm_backward(grad_out, input, normalized_shape, mean, rstd, weight, bias, mask)
+void lower_layer_norm_backward(LowerContext& c) {
+  DType dtype = statistics_dtype(c, 1);
+  Dims dims = row_dims(c.tensor(1).dims(), c.integers(2));
+  double width = static_cast<double>(dims[1]);
+  auto per_row = [&](size_t i) { return spread(tensor(c, i, dtype, {dims[0]}), dims, {0}); };
+  Expr grad = tensor(c, 0, dtype, dims), inverse_deviation = per_row(4);
+  Expr normalized = (tensor(c, 1, dtype, dims) - per_row(3)) * inverse_deviation;
+  Expr weighted = scaled(grad, columns(c, 5, dtype, dims));
+  Expr grad_mean = spread(sum(weighted, {1}) / width, dims, {0});
+  Expr grad_deviation = spread(sum(weighted * normalized, {1}) / width, dims, {0});
+  finish_as(c, 0, inverse_deviation * (weighted - grad_mean - normalized * grad_deviation));
+  finish_as(c, 1, sum(grad * normalized, {0}));
+  finish_as(c, 2, sum(grad, {0}));
+}
+
+// _fused_rms_norm(input, normalized_shape, weight, eps)
+void lower_rms_norm(LowerContext& c) {
+  DType dtype = statistics_dtype(c, 0);
+  Dims dims = row_dims(c.output(0).sizes, c.integers(1));
+  Expr x = tensor(c, 0, dtype, dims);
+  double default_eps = dtype == DType::Double ? std::numeric_limits<double>::epsilon()
+                                              : std::numeric_limits<float>::epsilon();
+  Expr eps(c.b, c.is_none(3) ? c.b.constant(default_eps, dtype) : c.number(3, dtype));
+  Expr inverse = rsqrt(sum(square(x), {1}) / static_cast<double>(dims[1]) + eps);
+  finish_as(c, 0, scaled(x * spread(inverse, dims, {0}), columns(c, 2, dtype, dims)));
+  finish_as(c, 1, inverse);
+}
+
+// _fused_rms_norm_backward(grad_out, input, normalized_shape, rstd, weight, output_mask)
+void lower_rms_norm_backward(LowerContext& c) {
+  DType dtype = statistics_dtype(c, 1);
+  Dims dims = row_dims(c.tensor(1).dims(), c.integers(2));
+  Expr grad = tensor(c, 0, dtype, dims);
+  Expr inverse = spread(tensor(c, 3, dtype, {dims[0]}), dims, {0});
+  Expr normalized = tensor(c, 1, dtype, dims) * inverse;
+  Expr weighted = scaled(grad, columns(c, 4, dtype, dims));
+  Expr projection = sum(weighted * normalized, {1}) / static_cast<double>(dims[1]);
+  finish_as(c, 0, inverse * (weighted - normalized * spread(projection, dims, {0})));
+  finish_as(c, 1, sum(grad * normalized, {0}));
+}
+
+// ---- group norm ---------------------------------------------------------------------------------
+
+// The input as [N, groups, channels of a group, pixels].
+Dims group_dims(LowerContext& c, size_t n) {
+  int64_t groups = c.integer(n + 3);
+  return {c.integer(n), groups, c.integer(n + 1) / groups, c.integer(n + 2)};
+}
+
+// A per-channel argument at the shape above.
+std::optional<Expr> group_channels(LowerContext& c, size_t i, DType dtype, Ints dims) {
+  if (c.is_none(i)) {
+    return std::nullopt;
+  }
+  return spread(tensor(c, i, dtype, {dims[1], dims[2]}), dims, {1, 2});
+}
+
+// native_group_norm(input, weight, bias, N, C, HxW, group, eps)
+void lower_group_norm(LowerContext& c) {
+  DType dtype = statistics_dtype(c, 0);
+  Dims dims = group_dims(c, 3);
+  Moments group = moments(tensor(c, 0, dtype, dims), {0, 1});
+  Expr inverse_deviation = rsqrt(group.variance + number(c, 7, dtype));
+  Expr y = group.centred * spread(inverse_deviation, dims, {0, 1});
+  finish_as(
+      c, 0,
+      shifted(scaled(y, group_channels(c, 1, dtype, dims)), group_channels(c, 2, dtype, dims)));
+  finish_as(c, 1, group.mean);
+  finish_as(c, 2, inverse_deviation);
+}
+
+// native_group_norm_backward(grad_out, input, mean, rstd, weight, N, C, HxW, group, output_mask)
+void lower_group_norm_backward(LowerContext& c) {
+  DType dtype = statistics_dtype(c, 1);
+  Dims dims = group_dims(c, 5);
+  Dims channel_dims = {dims[0], dims[1], dims[2]};
+  double count = static_cast<double>(dims[2] * dims[3]);
+  auto per_group = [&](size_t i) {
+    return spread(tensor(c, i, dtype, {dims[0], dims[1]}), dims, {0, 1});
+  };
+  Expr grad = tensor(c, 0, dtype, dims), inverse_deviation = per_group(3);
+  Expr normalized = (tensor(c, 1, dtype, dims) - per_group(2)) * inverse_deviation;
+  Expr channel_grad = sum(grad, {3});
+  Expr channel_projection = sum(grad * normalized, {3});
+  auto group_mean = [&](Expr per_channel) {
+    std::optional<Expr> weight;
+    if (!c.is_none(4)) {
+      weight = spread(tensor(c, 4, dtype, {dims[1], dims[2]}), channel_dims, {1, 2});
+    }
+    return spread(sum(scaled(per_channel, weight), {2}) / count, dims, {0, 1});
+  };
+  Expr weighted = scaled(grad, group_channels(c, 4, dtype, dims));
+  finish_as(c, 0,
+            inverse_deviation * (weighted - group_mean(channel_grad) -
+                                 normalized * group_mean(channel_projection)));
+  finish_as(c, 1, sum(channel_projection, {0}));
+  finish_as(c, 2, sum(channel_grad, {0}));
+}
+
+}  // namespace
+
+void register_norm(LowerTable& table) {
+  table["aten::native_batch_norm"] = {lower_native_batch_norm};
+  table["aten::_native_batch_norm_legit_functional"] = {lower_batch_norm_functional};
+  table["aten::_native_batch_norm_legit.no_stats"] = {lower_batch_norm_no_stats};
+  table["aten::_native_batch_norm_legit_no_training"] = {lower_batch_norm_no_training};
+  table["aten::_batch_norm_with_update_functional"] = {lower_batch_norm_with_update};
+  table["aten::_batch_norm_no_update"] = {lower_batch_norm_no_update};
+  table["aten::native_batch_norm_backward"] = {lower_batch_norm_backward};
+  table["aten::batch_norm_backward"] = {lower_batch_norm_backward};
+  table["aten::native_layer_norm"] = {lower_layer_norm};
+  table["aten::native_layer_norm_backward"] = {lower_layer_norm_backward};
+  table["aten::_fused_rms_norm"] = {lower_rms_norm};
+  table["aten::_fused_rms_norm_backward"] = {lower_rms_norm_backward};
+  table["aten::native_group_norm"] = {lower_group_norm};
+  table["aten::native_group_norm_backward"] = {lower_group_norm_backward};
+}
+
+}  // namespace torch_xla

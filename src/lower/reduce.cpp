@@ -1,0 +1,398 @@
+// Reductions, softmax, cumulative operators.
+#include "lower/activation.h"
+#include "lower/reduction.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace torch_xla {
+
+namespace {
+
+// One reduction: what is reduced, over which dimensions, and how its result is laid out.
+struct Reduction {
+  Val x;
+  Dims dims;   // reduced, ascending
+  Dims kept;   // the others
+  int64_t count = 1;
+
+  Reduction(Val value, Dims reduced) : x(value), dims(std::move(reduced)) {
+    std::sort(dims.begin(), dims.end());
+    for (int64_t i = 0; i < x.rank(); ++i) {
+      if (!std::binary_search(dims.begin(), dims.end(), i)) {
+        kept.push_back(i);
+      } else {
+        count *= x.dim(i);
+      }
+    }
+  }
+  // The reduced value back in x's sizes.
+  Val spread_back(Builder& b, Val value) const {
+    return b.broadcast_in_dim(value, x.dims(), kept);
+  }
+};
+
+// keepdim only changes the sizes: the output's are authoritative.
+void set_reduced(LowerContext& c, size_t i, Val value) {
+  c.set(i, c.b.reshape(value, c.output(i).sizes));
+}
+
+Dims all_dims(const Val& x) {
+  Dims dims;
+  for (int64_t i = 0; i < x.rank(); ++i) {
+    dims.push_back(i);
+  }
+  return dims;
+}
+
+Val reduce_to(Builder& b, const Reduction& r, std::string_view op, Val init) {
+  return r.dims.empty() ? r.x : b.reduce(r.x, init, r.dims, op);
+}
+
+Val sum_of(Builder& b, const Reduction& r) {
+  return reduce_to(b, r, "add", b.scalar_like(r.x, 0));
+}
+
+// dim argument at `i`, or every dimension where the overload has none.
+Dims dims_argument(LowerContext& c, const Val& x, int argument) {
+  return argument < 0 ? all_dims(x) : c.dims(static_cast<size_t>(argument), x.rank());
+}
+
+// ---- sums ----------------------------------------------------------------------------------------
+
+void reduce_sum(LowerContext& c, int dim_argument, bool mean) {
+  Val x = c.tensor_as(0, compute_dtype(c.output(0).dtype));
+  Reduction r(x, dims_argument(c, x, dim_argument));
+  Val total = sum_of(c.b, r);
+  if (mean) {
+    total = c.b.div(total, c.b.scalar_like(total, static_cast<double>(r.count)));
+  }
+  set_reduced(c, 0, total);
+}
+
+void lower_sum(LowerContext& c) { reduce_sum(c, -1, false); }
+void lower_sum_dim(LowerContext& c) { reduce_sum(c, 1, false); }
+void lower_mean(LowerContext& c) { reduce_sum(c, -1, true); }
+void lower_mean_dim(LowerContext& c) { reduce_sum(c, 1, true); }
+
+void lower_nansum(LowerContext& c) {
+  Val x = c.tensor_as(0, compute_dtype(c.output(0).dtype));
+  x = c.b.select(c.b.compare("NE", x, x), c.b.full(0.0, x.type()), x);
+  set_reduced(c, 0, sum_of(c.b, Reduction(x, dims_argument(c, x, 1))));
+}
+
+void reduce_product(LowerContext& c, int dim_argument) {
+  Val x = c.tensor_as(0, compute_dtype(c.output(0).dtype));
+  Reduction r(x, dims_argument(c, x, dim_argument));
+  set_reduced(c, 0, reduce_to(c.b, r, x.dtype() == DType::Bool ? "and" : "multiply",
+                              c.b.scalar_like(x, 1)));
+}
+void lower_prod(LowerContext& c) { reduce_product(c, -1); }
+void lower_prod_dim(LowerContext& c) { reduce_product(c, 1); }
+
+void lower_count_nonzero(LowerContext& c) {
+  Val x = c.b.convert(c.tensor_as(0, DType::Bool), DType::Long);
+  set_reduced(c, 0, sum_of(c.b, Reduction(x, dims_argument(c, x, 1))));
+}
+
+// ---- extremes ------------------------------------------------------------------------------------
+
+Val extreme(LowerContext& c, Val x, Dims dims, bool largest) {
+  if (x.dtype() == DType::Bool) {
+    return reduce_to(c.b, Reduction(x, std::move(dims)), largest ? "or" : "and",
+                     c.b.scalar_like(x, largest ? 0 : 1));
+  }
+  Val init = largest ? c.b.lowest(x.dtype()) : c.b.highest(x.dtype());
+  return reduce_to(c.b, Reduction(x, std::move(dims)), largest ? "maximum" : "minimum", init);
+}
+
+template <bool kLargest>
+void lower_amax(LowerContext& c) {
+  Val x = c.tensor(0);
+  set_reduced(c, 0, extreme(c, x, dims_argument(c, x, 1), kLargest));
+}
+
+template <bool kLargest>
+void lower_max_all(LowerContext& c) {
+  Val x = c.tensor(0);
+  set_reduced(c, 0, extreme(c, x, all_dims(x), kLargest));
+}
+
+void lower_aminmax(LowerContext& c) {
+  Val x = c.tensor(0);
+  Dims dims = c.is_none(1) ? all_dims(x) : Dims{c.dim(1, x.rank())};
+  if (x.rank() == 0) {
+    dims.clear();
+  }
+  set_reduced(c, 0, extreme(c, x, dims, false));
+  set_reduced(c, 1, extreme(c, x, dims, true));
+}
+
+// The extreme and its first index along `dim`; NaN is the extreme of all.
+Vals extreme_with_index(Builder& b, Val x, int64_t dim, bool largest) {
+  Val index = b.iota({DType::Long, x.dims()}, dim);
+  bool floating = c10::isFloatingType(x.dtype());
+  Val value = x.dtype() == DType::Bool ? b.convert(x, DType::Byte) : x;
+  Val init = largest ? b.lowest(value.dtype()) : b.highest(value.dtype());
+  Val none = b.constant(Number::of(std::numeric_limits<int64_t>::max()), DType::Long);
+  return b.reduce({value, index}, {init, none}, {dim}, [&](Builder& r, const Vals& a) {
+    const char* direction = largest ? "GT" : "LT";
+    Val better = r.compare(direction, a[0], a[2]);
+    Val equal = r.compare("EQ", a[0], a[2]);
+    if (floating) {
+      Val left_nan = r.compare("NE", a[0], a[0]);
+      Val right_nan = r.compare("NE", a[2], a[2]);
+      better = r.logical_or(better, r.logical_and(left_nan, r.logical_not(right_nan)));
+      equal = r.logical_or(equal, r.logical_and(left_nan, right_nan));
+    }
+    Val earlier = r.logical_and(equal, r.compare("LT", a[1], a[3]));
+    Val take_left = r.logical_or(better, earlier);
+    return Vals{r.select(take_left, a[0], a[2]), r.select(take_left, a[1], a[3])};
+  });
+}
+
+template <bool kLargest>
+void lower_max_dim(LowerContext& c) {
+  Val x = c.tensor(0);
+  if (x.rank() == 0) {
+    c.set(0, x);
+    c.set(1, c.b.constant(0.0, DType::Long));
+    return;
+  }
+  Vals result = extreme_with_index(c.b, x, c.dim(1, x.rank()), kLargest);
+  set_reduced(c, 0, c.b.convert(result[0], x.dtype()));
+  set_reduced(c, 1, result[1]);
+}
+
+template <bool kLargest>
+void lower_argmax(LowerContext& c) {
+  Val x = c.tensor(0);
+  if (x.rank() == 0) {
+    set_reduced(c, 0, c.b.constant(0.0, DType::Long));
+    return;
+  }
+  int64_t dim = 0;
+  if (c.is_none(1)) {
+    x = c.b.reshape(x, {x.numel()});
+  } else {
+    dim = c.dim(1, x.rank());
+  }
+  set_reduced(c, 0, extreme_with_index(c.b, x, dim, kLargest)[1]);
+}
+
+template <bool kAny>
+void reduce_truth(LowerContext& c, int dim_argument) {
+  Val x = c.tensor_as(0, DType::Bool);
+  Reduction r(x, dims_argument(c, x, dim_argument));
+  set_reduced(c, 0, reduce_to(c.b, r, kAny ? "or" : "and", c.b.scalar_like(x, kAny ? 0 : 1)));
+}
+template <bool kAny>
+void lower_truth_all(LowerContext& c) { reduce_truth<kAny>(c, -1); }
+template <bool kAny>
+void lower_truth_dim(LowerContext& c) { reduce_truth<kAny>(c, 1); }
+
+// ---- moments and norms -----------------------------------------------------------------------------
+
+struct Moments {
+  Val mean, variance;
+};
+
+Moments moments(LowerContext& c, const Reduction& r, double correction) {
+  Builder& b = c.b;
+  double count = static_cast<double>(r.count);
+  Val mean = b.div(sum_of(b, r), b.scalar_like(r.x, count));
+  Val centred = b.sub(r.x, r.spread_back(b, mean));
+  Val squares = c10::isComplexType(r.x.dtype())
+                    ? b.add(b.mul(b.real(centred), b.real(centred)),
+                            b.mul(b.imag(centred), b.imag(centred)))
+                    : b.mul(centred, centred);
+  Val total = sum_of(b, Reduction(squares, r.dims));
+  return {mean, b.div(total, b.scalar_like(total, std::max(0.0, count - correction)))};
+}
+
+// var.correction(self, dim?, *, correction, keepdim)
+template <bool kRoot, bool kMean>
+void lower_variance(LowerContext& c) {
+  DType dtype = compute_dtype(c.tensor(0).dtype());
+  Val x = c.tensor_as(0, dtype);
+  double correction = c.is_none(2) ? 1.0 : c.static_number(2).to_double();
+  Moments m = moments(c, Reduction(x, dims_argument(c, x, 1)), correction);
+  set_reduced(c, 0, kRoot ? c.b.unary("sqrt", m.variance) : m.variance);
+  if (kMean) {
+    set_reduced(c, 1, m.mean);
+  }
+}
+
+void lower_logsumexp(LowerContext& c) {
+  Builder& b = c.b;
+  Val x = c.tensor_as(0, compute_dtype(c.output(0).dtype));
+  Dims dims = dims_argument(c, x, 1);
+  if (x.numel() == 0 || c10::isComplexType(x.dtype())) {
+    set_reduced(c, 0, b.unary("log", sum_of(b, Reduction(b.unary("exponential", x), dims))));
+    return;
+  }
+  Reduction r(x, dims);
+  Val high = extreme(c, x, dims, true);
+  Val finite = b.is_finite(high);
+  Val shift = b.select(finite, high, b.full(0.0, high.type()));
+  Val powers = b.unary("exponential", b.sub(x, r.spread_back(b, shift)));
+  set_reduced(c, 0, b.add(b.unary("log", sum_of(b, Reduction(powers, dims))), shift));
+}
+
+// linalg_vector_norm(self, ord, dim?, keepdim, dtype?)
+void lower_vector_norm(LowerContext& c) {
+  Builder& b = c.b;
+  double order = c.static_number(1).to_double();
+  DType dtype = compute_dtype(c.output(0).dtype);
+  Val x = c.tensor(0);
+  Dims dims = dims_argument(c, x, 2);
+  Val size = c10::isComplexType(x.dtype()) ? b.unary("abs", x)
+                                           : b.unary("abs", b.convert(x, dtype));
+  size = b.convert(size, dtype);
+  Reduction r(size, dims);
+  if (order == std::numeric_limits<double>::infinity()) {
+    set_reduced(c, 0, extreme(c, size, dims, true));
+  } else if (order == -std::numeric_limits<double>::infinity()) {
+    set_reduced(c, 0, extreme(c, size, dims, false));
+  } else if (order == 0) {
+    Val counted = b.convert(b.compare("NE", size, b.scalar_like(size, 0)), dtype);
+    set_reduced(c, 0, sum_of(b, Reduction(counted, dims)));
+  } else if (order == 1) {
+    set_reduced(c, 0, sum_of(b, r));
+  } else if (order == 2) {
+    Val total = sum_of(b, Reduction(b.mul(size, size), dims));
+    set_reduced(c, 0, b.unary("sqrt", total));
+  } else {
+    Val powers = b.binary("power", size, b.full(order, size.type()));
+    Val total = sum_of(b, Reduction(powers, dims));
+    set_reduced(c, 0, b.binary("power", total, b.full(1 / order, total.type())));
+  }
+}
+
+// ---- softmax ---------------------------------------------------------------------------------------
+
+struct Shifted {
+  Val shifted, powers, total;  // x - max, exp of it, its sum
+};
+
+Shifted shift_by_max(LowerContext& c, const Reduction& r) {
+  Builder& b = c.b;
+  Val high = r.spread_back(b, extreme(c, r.x, r.dims, true));
+  Val shifted = b.sub(r.x, high);
+  Val powers = b.unary("exponential", shifted);
+  return {shifted, powers, sum_of(b, Reduction(powers, r.dims))};
+}
+
+Reduction along_dim(LowerContext& c, Val x, size_t argument) {
+  return {x, x.rank() == 0 ? Dims{} : Dims{c.dim(argument, x.rank())}};
+}
+
+void lower_softmax(LowerContext& c) {
+  Val x = c.tensor_as(0, compute_dtype(c.output(0).dtype));
+  Reduction r = along_dim(c, x, 1);
+  Shifted s = shift_by_max(c, r);
+  c.set(0, c.b.div(s.powers, r.spread_back(c.b, s.total)));
+}
+
+void lower_safe_softmax(LowerContext& c) {
+  Builder& b = c.b;
+  Val x = c.tensor_as(0, compute_dtype(c.output(0).dtype));
+  Reduction r = along_dim(c, x, 1);
+  Shifted s = shift_by_max(c, r);
+  Val result = b.div(s.powers, r.spread_back(b, s.total));
+  Val masked = b.compare("EQ", r.spread_back(b, extreme(c, x, r.dims, true)), b.lowest(x.dtype()));
+  c.set(0, b.select(masked, b.full(0.0, result.type()), result));
+}
+
+void lower_log_softmax(LowerContext& c) {
+  Val x = c.tensor_as(0, compute_dtype(c.output(0).dtype));
+  Reduction r = along_dim(c, x, 1);
+  Shifted s = shift_by_max(c, r);
+  c.set(0, c.b.sub(s.shifted, r.spread_back(c.b, c.b.unary("log", s.total))));
+}
+
+// _softmax_backward_data(grad_output, output, dim, input_dtype)
+void lower_softmax_backward(LowerContext& c) {
+  Expr grad = operand(c, 0);
+  Expr output = operand(c, 1);
+  Expr weighted = grad * output;
+  Reduction r = along_dim(c, weighted.value(), 2);
+  Expr total{c.b, r.spread_back(c.b, sum_of(c.b, r))};
+  finish(c, weighted - output * total);
+}
+
+void lower_log_softmax_backward(LowerContext& c) {
+  Expr grad = operand(c, 0);
+  Reduction r = along_dim(c, grad.value(), 2);
+  Expr total{c.b, r.spread_back(c.b, sum_of(c.b, r))};
+  finish(c, grad - exp(operand(c, 1)) * total);
+}
+
+// ---- cumulative ------------------------------------------------------------------------------------
+
+// Doubling steps: x[i] += x[i-1], x[i-2], x[i-4], ... Each is one fused pass.
+template <bool kProduct>
+void lower_cumulative(LowerContext& c) {
+  Builder& b = c.b;
+  Val x = c.tensor_as(0, compute_dtype(c.output(0).dtype));
+  if (x.rank() == 0 || x.numel() == 0) {
+    c.set(0, x);
+    return;
+  }
+  int64_t dim = c.dim(1, x.rank());
+  Dims none(x.rank(), 0);
+  for (int64_t step = 1; step < x.dim(dim); step *= 2) {
+    Dims low = none;
+    low[dim] = step;
+    Val head = b.slice_dim(x, dim, 0, x.dim(dim) - step);
+    Val moved = b.pad(head, b.scalar_like(x, kProduct ? 1 : 0), low, none, none);
+    x = kProduct ? b.mul(x, moved) : b.add(x, moved);
+  }
+  c.set(0, x);
+}
+
+}  // namespace
+
+void register_reduce(LowerTable& table) {
+  auto set = [&](const char* name, LowerFunction function) {
+    table[std::string("aten::") + name] = {function, kNone};
+  };
+  set("sum", lower_sum);
+  set("sum.dim_IntList", lower_sum_dim);
+  set("mean", lower_mean);
+  set("mean.dim", lower_mean_dim);
+  set("nansum", lower_nansum);
+  set("prod", lower_prod);
+  set("prod.dim_int", lower_prod_dim);
+  set("count_nonzero.dim_IntList", lower_count_nonzero);
+  set("amax", lower_amax<true>);
+  set("amin", lower_amax<false>);
+  set("max", lower_max_all<true>);
+  set("min", lower_max_all<false>);
+  set("aminmax", lower_aminmax);
+  set("max.dim", lower_max_dim<true>);
+  set("min.dim", lower_max_dim<false>);
+  set("argmax", lower_argmax<true>);
+  set("argmin", lower_argmax<false>);
+  set("any", lower_truth_all<true>);
+  set("any.dim", lower_truth_dim<true>);
+  set("any.dims", lower_truth_dim<true>);
+  set("all", lower_truth_all<false>);
+  set("all.dim", lower_truth_dim<false>);
+  set("all.dims", lower_truth_dim<false>);
+  set("var.correction", lower_variance<false, false>);
+  set("std.correction", lower_variance<true, false>);
+  set("var_mean.correction", lower_variance<false, true>);
+  set("std_mean.correction", lower_variance<true, true>);
+  set("logsumexp", lower_logsumexp);
+  set("linalg_vector_norm", lower_vector_norm);
+  set("_softmax", lower_softmax);
+  set("_safe_softmax", lower_safe_softmax);
+  set("_log_softmax", lower_log_softmax);
+  set("_softmax_backward_data", lower_softmax_backward);
+  set("_log_softmax_backward_data", lower_log_softmax_backward);
+  set("cumsum", lower_cumulative<false>);
+  set("cumprod", lower_cumulative<true>);
+}
+
+}  // namespace torch_xla

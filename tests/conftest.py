@@ -1,0 +1,63 @@
+"""Options, paths, fixtures and a private program cache for the Python tests."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+
+_cache = tempfile.TemporaryDirectory(prefix="torch_xla_tests_")
+os.environ["TORCH_XLA_CACHE_DIR"] = _cache.name
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--full",
+        action="store_true",
+        help="run every model with every optimizer and every OpInfo sample, not a selection",
+    )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def program_cache() -> Iterator[Path]:
+    """Programs other runs left behind must not hide a compilation from the tests."""
+    yield Path(_cache.name)
+    _cache.cleanup()
+
+
+@pytest.fixture
+def fresh_python() -> Callable[..., str]:
+    """Runs a program in a new interpreter and returns what it printed; fails if it fails."""
+
+    def run(program: str, **environment: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    return run
+
+
+@pytest.fixture
+def counters() -> Iterator[Callable[[str], int]]:
+    """Reads counters and the number of samples of metrics, as they grew since the test began."""
+    import torch_xla
+    import torch_xla.debug.metrics as met
+
+    def value(name: str) -> int:
+        data = met.metric_data(name)
+        return data[0] if data is not None else met.counter_value(name) or 0
+
+    torch_xla.sync(wait=True)
+    met.clear_all()
+    yield value

@@ -1,0 +1,56 @@
+"""PyTorch's OpInfo database: each operator agrees with the CPU, or is listed with a reason."""
+
+import json
+from pathlib import Path
+
+import opinfo_runner
+import pytest
+from opinfo_check import FORMATTED_OPS
+
+RESULTS = Path(__file__).parents[1] / "out" / "opinfo.json"
+REQUIRED_PASS_RATE = 0.95
+
+# (operator, category) -> why its value may differ from the CPU's.
+KNOWN_DEVIATIONS: dict[tuple[str, str], str] = {}
+
+
+@pytest.fixture(scope="module")
+def results(request: pytest.FixtureRequest) -> list[opinfo_runner.Result]:
+    limit = None if request.config.getoption("--full") else 2
+    results = opinfo_runner.run(FORMATTED_OPS, limit=limit)
+    RESULTS.parent.mkdir(exist_ok=True)
+    RESULTS.write_text(json.dumps(results, indent=1))
+    print(opinfo_runner.summary(results))
+    return results
+
+
+def with_status(results: list[opinfo_runner.Result], *statuses: str) -> list[str]:
+    return [
+        f"{result['op']} [{result['category']}]: {result['detail']}"
+        for result in results
+        if result["status"] in statuses
+        and (result["op"], result["category"]) not in KNOWN_DEVIATIONS
+    ]
+
+
+def test_no_wrong_value(results: list[opinfo_runner.Result]) -> None:
+    wrong = with_status(results, "wrong")
+    assert not wrong, "\n" + "\n".join(wrong)
+
+
+def test_no_crash_and_no_hang(results: list[opinfo_runner.Result]) -> None:
+    broken = with_status(results, "crash", "hang")
+    assert not broken, "\n" + "\n".join(broken)
+
+
+@pytest.mark.parametrize("category", opinfo_runner.CATEGORIES)
+def test_pass_rate(results: list[opinfo_runner.Result], category: str) -> None:
+    rate = opinfo_runner.pass_rates(results)[category]
+    failures = [r for r in results if r["category"] == category]
+    listing = "\n".join(with_status(failures, "raises", "wrong", "crash", "hang"))
+    assert rate >= REQUIRED_PASS_RATE, f"{category}: {rate:.1%} of the operators pass\n{listing}"
+
+
+def test_known_deviations_are_still_needed(results: list[opinfo_runner.Result]) -> None:
+    passing = {(r["op"], r["category"]) for r in results if r["status"] == "pass"}
+    assert not passing & KNOWN_DEVIATIONS.keys()

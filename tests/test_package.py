@@ -1,0 +1,160 @@
+"""Importing the package: what it costs, what it tells PyTorch, what it refuses."""
+
+import importlib.metadata
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+import torch_xla
+from torch import nn
+from torch_xla._internal import plugins
+
+
+def test_import_is_cheap_and_starts_nothing(fresh_python):
+    program = """
+import time, torch
+start = time.perf_counter()
+import torch_xla
+seconds = time.perf_counter() - start
+from torch_xla import _XLAC
+torch.manual_seed(3)
+torch_xla.device()
+print(seconds, _XLAC.client_started())
+"""
+    fresh_python("import torch_xla")  # the first import reads the library from disk
+    seconds, started = fresh_python(program).split()
+    assert float(seconds) < 0.3
+    assert started == "False"
+
+
+def test_version_is_that_of_the_distribution():
+    assert importlib.metadata.version("torch-pjrt") == torch_xla.__version__
+    assert torch_xla.__version__.split(".")[:2] == torch.__version__.split(".")[:2]
+
+
+def test_libraries_find_a_distribution_named_torch_xla():
+    assert importlib.metadata.version("torch_xla") == torch_xla.__version__
+
+
+def test_package_is_typed():
+    assert (Path(torch_xla.__file__).parent / "py.typed").is_file()
+
+
+def test_submodules_need_no_second_import(fresh_python):
+    program = """
+import torch_xla
+print(torch_xla.runtime.device_type(), torch_xla.experimental.__name__, torch_xla.amp.GradScaler)
+"""
+    assert fresh_python(program, PJRT_DEVICE="CPU").startswith("CPU torch_xla.experimental")
+
+
+def test_unknown_names_are_attribute_errors():
+    with pytest.raises(AttributeError, match="nonsense"):
+        _ = torch_xla.nonsense
+
+
+def test_another_pytorch_is_named_in_the_error(tmp_path):
+    error = _import_error(tmp_path, "import torch; torch.__version__ = '2.9.0'")
+    assert "built for PyTorch 2.13, and PyTorch 2.9.0 is installed" in error
+
+
+def test_missing_extension_is_explained(tmp_path):
+    assert "the extension module is missing" in _import_error(tmp_path, "import torch")
+
+
+def _import_error(folder: Path, setup: str) -> str:
+    """What importing the package without its extension says, in a process that did `setup`."""
+    package = folder / "torch_xla"
+    package.mkdir()
+    for source in Path(torch_xla.__file__).parent.iterdir():
+        if not source.name.startswith("_XLAC"):
+            (package / source.name).symlink_to(source)
+    # An editable installation is found by a finder of its own, before sys.path.
+    program = f"""
+import sys
+sys.meta_path[:] = [f for f in sys.meta_path if "editable" not in type(f).__module__]
+sys.path.insert(0, {str(folder)!r})
+{setup}
+import torch_xla
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode != 0
+    return done.stderr
+
+
+@pytest.mark.parametrize("name", ["XLA_USE_BF16", "XLA_DOWNCAST_BF16"])
+def test_dropped_variables_warn(fresh_python, name):
+    program = """
+import warnings
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    import torch_xla
+print([str(w.message) for w in caught])
+"""
+    assert f"{name} is set but has no effect" in fresh_python(program, **{name: "1"})
+    assert name not in fresh_python(program, **{name: "0"})
+
+
+def test_embedded_plugin_is_found_by_its_file():
+    assert Path(plugins.find("CPU")).name == "libpjrt_cpu.so"
+
+
+def test_missing_plugin_says_what_to_install():
+    with pytest.raises(RuntimeError, match="PJRT_DEVICE=NEURON"):
+        plugins.find("neuron")
+
+
+def test_plugin_of_an_entry_point_comes_first(tmp_path, monkeypatch):
+    (tmp_path / "my_plugin.py").write_text(
+        "class Plugin:\n    def library_path(self):\n        return '/here/my_cpu.so'\n"
+    )
+    _write_entry_point(tmp_path, "torch_xla.plugins", "cpu = my_plugin:Plugin")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert plugins.find("CPU") == "/here/my_cpu.so"
+
+
+def test_plugin_made_for_jax_is_found_without_importing_it(tmp_path, monkeypatch):
+    package = tmp_path / "jax_plugins" / "xla_cuda99"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("raise RuntimeError('imported')")
+    (package / "xla_cuda_plugin.so").write_text("library")
+    (package / "_versions.so").write_text("a helper that is larger than the library")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert plugins.find("GPU") == str(package / "xla_cuda_plugin.so")
+
+
+def _write_entry_point(folder: Path, group: str, line: str) -> None:
+    info = folder / "my_plugin-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: my-plugin\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[{group}]\n{line}\n")
+
+
+def test_core_warnings_point_at_the_users_line():
+    from torch_xla._internal import integration
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        integration._warn("something")
+    assert caught[0].filename == __file__
+
+
+def test_cpu_modules_convert_as_before():
+    """The swap of parameters that the device needs leaves CPU programs as they were."""
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+    model.tied = model[0].weight
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    weight = model[0].weight
+    model.double()
+    assert model[0].weight is weight is model.tied and weight.dtype == torch.float64
+    model[0](torch.ones(2, 4, dtype=torch.float64)).sum().backward()
+    before = weight.detach().clone()
+    optimizer.step()
+    assert not torch.equal(before, weight)
+    model.load_state_dict({key: value.float() for key, value in model.state_dict().items()})
+    assert weight is model[0].weight and weight.dtype == torch.float64

@@ -1,0 +1,193 @@
+"""Mistakes raise at the user's line, in PyTorch's words, and the next step works."""
+
+import inspect
+import threading
+import traceback
+import warnings
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch_xla
+from process import output_of, run_python
+
+
+def works_afterwards() -> None:
+    assert (torch.ones(3, device="xla") * 2).sum().item() == 6
+
+
+MISTAKES: dict[str, Callable[[str], object]] = {
+    "matmul shapes": lambda d: torch.ones(2, 3, device=d) @ torch.ones(2, 3, device=d),
+    "broadcast": lambda d: torch.ones(2, 3, device=d) + torch.ones(4, device=d),
+    "cat": lambda d: torch.cat([torch.ones(2, 3, device=d), torch.ones(2, 4, device=d)], 0),
+    "reshape": lambda d: torch.ones(6, device=d).reshape(4, 2),
+    "view": lambda d: torch.ones(2, 3, device=d).t().view(6),
+    "dimension": lambda d: torch.ones(2, device=d).sum(3),
+    "index": lambda d: torch.ones(2, device=d)[5],
+    "squeeze": lambda d: torch.ones(2, 3, device=d).transpose(0, 4),
+    "softmax of ints": lambda d: torch.ones(2, dtype=torch.int64, device=d).softmax(0),
+    "in-place dtype": lambda d: torch.ones(2, dtype=torch.int64, device=d).add_(0.5),
+    "mixed matmul": lambda d: torch.ones(2, 2, device=d) @ torch.ones(2, 2, device=d).double(),
+    "bitwise float": lambda d: torch.ones(2, device=d) & torch.ones(2, device=d),
+    "item of many": lambda d: torch.ones(2, device=d).item(),
+    "truth of many": lambda d: bool(torch.ones(2, device=d)),
+    "in-place shape": lambda d: torch.ones(1, device=d).add_(torch.ones(3, device=d)),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES.values(), ids=[n.replace(" ", "-") for n in MISTAKES])
+def test_message_and_line(mistake: Callable[[str], object]) -> None:
+    with pytest.raises(Exception) as expected:
+        mistake("cpu")
+    with pytest.raises(type(expected.value)) as raised:
+        mistake("xla")
+    assert str(raised.value).splitlines()[0] == str(expected.value).splitlines()[0]
+    lines = [frame.lineno for frame in traceback.extract_tb(raised.value.__traceback__)]
+    assert inspect.getsourcelines(mistake)[1] in lines
+    works_afterwards()
+
+
+def test_tensors_on_two_devices() -> None:
+    with pytest.raises(RuntimeError, match="xla:0.*cpu|cpu.*xla:0"):
+        torch.ones(2, device="xla") + torch.ones(2)
+    works_afterwards()
+
+
+def test_wrong_device_index() -> None:
+    with pytest.raises(RuntimeError, match="63"):
+        torch.ones(2, device="xla:63")
+    with pytest.raises(RuntimeError, match="63"):
+        torch_xla.device(63)
+    works_afterwards()
+
+
+def test_exception_in_the_middle_of_a_step() -> None:
+    weight = torch.ones(4, device="xla", requires_grad=True)
+    optimizer = torch.optim.SGD([weight], lr=0.5)
+
+    def step(fail: bool) -> None:
+        optimizer.zero_grad()
+        loss = (weight * 2).sum()
+        if fail:
+            raise KeyError("in the user's code")
+        loss.backward()
+        optimizer.step()
+        torch_xla.sync()
+
+    step(fail=False)
+    with pytest.raises(KeyError):
+        step(fail=True)
+    step(fail=False)
+    assert weight.tolist() == [-1.0] * 4
+
+
+def test_far_too_large_allocation() -> None:
+    with pytest.raises(RuntimeError) as raised:
+        huge = torch.ones(2**50, device="xla")
+        huge.sum().item()
+    assert "1125899906842624" in str(raised.value) or "memory" in str(raised.value).lower()
+    works_afterwards()
+
+
+def test_large_result_that_does_not_fit() -> None:
+    column = torch.ones(2**22, 1, device="xla")
+    with pytest.raises(RuntimeError):
+        product = column + column.t()
+        torch_xla.sync(wait=True)
+        product[5, 5].item()
+    del column
+    works_afterwards()
+
+
+def test_an_operator_without_any_kernel_raises() -> None:
+    library = torch.library.Library("torch_xla_tests", "DEF")
+    library.define("without_kernel(Tensor x) -> Tensor")
+    with pytest.raises((RuntimeError, NotImplementedError), match="without_kernel"):
+        torch.ops.torch_xla_tests.without_kernel(torch.ones(2, device="xla"))
+    works_afterwards()
+
+
+def test_a_loop_without_sync_warns_once_with_its_line() -> None:
+    program = """
+    import warnings
+    total = torch.zeros(2, device="xla")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(400):
+            total = total + 1
+    texts = [str(w.message) for w in caught]
+    print(len(texts), "sync" in texts[0], texts[0])
+    assert total.sum().item() == 800
+    """
+    printed = output_of(program, TORCH_XLA_PENDING_WARNING="100")
+    assert printed.startswith("1 True"), printed
+
+
+def test_use_after_fork() -> None:
+    program = """
+    import os, sys
+    tensor = torch.ones(2, device="xla")
+    assert tensor.sum().item() == 2
+    child = os.fork()
+    if child == 0:
+        try:
+            (torch.ones(2, device="xla") + 1).sum().item()
+        except RuntimeError as error:
+            os._exit(7 if "fork" in str(error) else 8)
+        os._exit(9)
+    _, status = os.waitpid(child, 0)
+    print(os.waitstatus_to_exitcode(status))
+    assert (tensor + 1).sum().item() == 4
+    """
+    assert output_of(program).strip() == "7"
+
+
+def test_missing_plugin() -> None:
+    program = "torch.ones(2, device='xla').sum().item()"
+    done = run_python(program, TORCH_XLA_PLUGIN_PATH="/no/such/plugin.so")
+    assert done.returncode == 1
+    assert "RuntimeError" in done.stderr and "/no/such/plugin.so" in done.stderr
+
+
+def test_wrong_plugin(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    wrong = tmp_path / "plugin.so"
+    wrong.write_bytes(b"not a library")
+    done = run_python("torch.ones(2, device='xla').sum().item()", TORCH_XLA_PLUGIN_PATH=str(wrong))
+    assert done.returncode == 1
+    assert "RuntimeError" in done.stderr and str(wrong) in done.stderr
+
+
+def test_import_does_not_start_the_client() -> None:
+    program = """
+    from torch_xla import _XLAC
+    assert not _XLAC.client_started()
+    torch.ones(2, device="xla").sum().item()
+    assert _XLAC.client_started()
+    """
+    output_of(program)
+
+
+def test_exceptions_in_one_thread_leave_the_others_alone() -> None:
+    failures = []
+
+    def fail() -> None:
+        try:
+            torch.ones(2, device="xla") + torch.ones(3, device="xla")
+        except RuntimeError as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=fail)
+    tensor = torch.ones(2, device="xla")
+    thread.start()
+    thread.join()
+    assert len(failures) == 1
+    assert (tensor + 1).sum().item() == 4
+
+
+def test_no_warning_in_ordinary_use() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = torch.nn.Linear(3, 3).to("xla")
+        model(torch.ones(2, 3, device="xla")).sum().backward()
+        torch_xla.sync()
+        assert model.weight.grad.abs().sum().item() > 0

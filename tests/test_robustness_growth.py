@@ -1,0 +1,80 @@
+"""Long runs: nothing grows, whoever holds or drops results."""
+
+import gc
+import os
+import resource
+
+import torch
+import torch_xla
+from torch import nn
+from torch_xla import _XLAC
+from work import Work
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def resident_bytes() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * PAGE
+
+
+def test_thousands_of_steps_without_growth() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.Dropout(0.1), nn.Tanh(), nn.Linear(16, 4)).to("xla")
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    data = torch.randn(4, 8)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model(data.to("xla")).square().mean().backward()
+        optimizer.step()
+        torch_xla.sync()
+
+    def steps(count: int) -> tuple[int, int]:
+        for _ in range(count):
+            step()
+        torch_xla.sync(wait=True)
+        gc.collect()
+        return _XLAC.live_buffer_count(), resident_bytes()
+
+    buffers, memory = steps(200)
+    before = Work.so_far()
+    later_buffers, later_memory = steps(2000)
+    assert Work.so_far().since(before).compilations == 0
+    assert later_buffers <= buffers
+    assert later_memory - memory < 16 * 2**20
+
+
+def test_dropped_results_free_their_buffers() -> None:
+    torch_xla.sync(wait=True)
+    gc.collect()
+    before = _XLAC.live_buffer_count()
+    tensors = [torch.ones(10, device="xla") * index for index in range(20)]
+    torch_xla.sync(wait=True)
+    assert _XLAC.live_buffer_count() >= before + 20
+    del tensors
+    gc.collect()
+    assert _XLAC.live_buffer_count() <= before
+
+
+def test_results_never_computed_cost_nothing() -> None:
+    torch_xla.sync(wait=True)
+    before = Work.so_far()
+    for _ in range(100):
+        torch.ones(1000, 1000, device="xla") @ torch.ones(1000, 1000, device="xla")
+    torch_xla.sync(wait=True)
+    assert Work.so_far().since(before).executions == 0
+
+
+def test_in_place_updates_reuse_memory() -> None:
+    """The old value is donated: the peak stays near one copy of the tensor."""
+    size = 2**24
+    tensor = torch.zeros(size, device="xla")
+    torch_xla.sync(wait=True)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for _ in range(20):
+        tensor.add_(1)
+        torch_xla.sync(wait=True)
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak) * 1024
+    assert grown < 2.5 * size * 4
+    assert tensor[0].item() == 20

@@ -1,0 +1,123 @@
+"""Several threads trace, sync and read at once."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+import torch_xla
+from torch import Tensor
+from torch.utils.data import DataLoader, TensorDataset
+
+THREADS = 8
+
+
+def in_threads(work: Callable[[int], object]) -> list[object]:
+    barrier = threading.Barrier(THREADS)
+
+    def start_together(index: int) -> object:
+        barrier.wait()
+        return work(index)
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        return list(pool.map(start_together, range(THREADS)))
+
+
+def test_threads_trace_their_own_tensors() -> None:
+    def work(index: int) -> list[float]:
+        tensor = torch.full((4,), float(index), device="xla")
+        seen = []
+        for step in range(10):
+            tensor = tensor * 2 - index
+            if step % 3 == 0:
+                torch_xla.sync()
+            seen.append(tensor.sum().item())
+        return seen
+
+    assert in_threads(work) == [[4.0 * index] * 10 for index in range(THREADS)]
+
+
+def test_threads_train_their_own_models() -> None:
+    def work(index: int) -> float:
+        generator = torch.Generator().manual_seed(index)
+        weight = torch.randn(3, generator=generator).to("xla").requires_grad_()
+        optimizer = torch.optim.SGD([weight], lr=0.1)
+        for _ in range(5):
+            optimizer.zero_grad()
+            weight.square().sum().backward()
+            optimizer.step()
+            torch_xla.sync()
+        initial = torch.randn(3, generator=generator.manual_seed(index))
+        return (weight.detach().cpu() - initial * 0.8**5).abs().max().item()
+
+    assert max(in_threads(work)) < 1e-5
+
+
+def test_threads_read_one_pending_tensor() -> None:
+    shared = torch.arange(100, device="xla").float().sqrt().sum() * 2
+    values = in_threads(lambda index: shared.item())
+    assert len(set(values)) == 1
+    assert values[0] == pytest.approx((torch.arange(100).float().sqrt().sum() * 2).item())
+
+
+def test_threads_use_tensors_made_elsewhere() -> None:
+    tensors = [torch.full((3,), float(index), device="xla") + 1 for index in range(THREADS)]
+    sums = in_threads(lambda index: (tensors[index] + tensors[index - 1]).sum().item())
+    expected = [3.0 * (index + 1 + (index - 1) % THREADS + 1) for index in range(THREADS)]
+    assert sums == expected
+
+
+def test_threads_write_parts_of_one_tensor() -> None:
+    shared = torch.zeros(THREADS, 5, device="xla")
+    lock = threading.Lock()
+
+    def work(index: int) -> None:
+        for _ in range(10):
+            with lock:
+                shared[index] += index
+
+    in_threads(work)
+    expected = torch.arange(THREADS).float()[:, None].expand(THREADS, 5) * 10
+    assert torch.equal(shared.cpu(), expected)
+
+
+def test_backward_from_several_threads() -> None:
+    leaf = torch.ones(4, device="xla", requires_grad=True)
+
+    def work(index: int) -> None:
+        (leaf * (index + 1)).sum().backward()
+
+    in_threads(work)
+    assert leaf.grad.tolist() == [36.0] * 4
+
+
+def test_background_thread_moves_batches() -> None:
+    """As a prefetching loader does: one thread uploads, the main one trains."""
+    uploaded: list[Tensor] = []
+    ready = threading.Semaphore(0)
+
+    def upload() -> None:
+        for index in range(20):
+            uploaded.append(torch.full((4,), float(index)).to("xla", non_blocking=True))
+            ready.release()
+
+    thread = threading.Thread(target=upload)
+    thread.start()
+    total = torch.zeros(4, device="xla")
+    for index in range(20):
+        ready.acquire()
+        total += uploaded[index]
+        torch_xla.sync()
+    thread.join()
+    assert total.tolist() == [190.0] * 4
+
+
+def test_data_loader_with_worker_processes() -> None:
+    dataset = TensorDataset(torch.arange(12.0).reshape(12, 1))
+    assert torch.ones(1, device="xla").item() == 1  # the client runs before the workers fork
+    total = torch.zeros(1, device="xla")
+    for (batch,) in DataLoader(dataset, batch_size=4, num_workers=2):
+        total += batch.to("xla").sum(0)
+        torch_xla.sync()
+    assert total.item() == 66

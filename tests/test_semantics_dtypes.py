@@ -1,0 +1,178 @@
+"""Dtypes and shapes at the edges: promotion, wrapped numbers, 0-d and empty tensors."""
+
+from itertools import product
+
+import pytest
+import torch
+from compare import assert_same, ramp
+from torch import Tensor
+
+DTYPES = [
+    torch.bool,
+    torch.uint8,
+    torch.int32,
+    torch.int64,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+    torch.complex64,
+]
+
+
+@pytest.mark.parametrize("left", DTYPES, ids=str)
+def test_promotion_between_tensors(left: torch.dtype) -> None:
+    def program(device: str) -> list[Tensor]:
+        values = ramp(2, 2, dtype=left, device=device)
+        results = []
+        for right in DTYPES:
+            other = (ramp(2, 2, device=device) + 1).to(right)
+            results += [values + other, values * other[0, 0], values == other]
+        return results
+
+    assert_same(program)
+
+
+@pytest.mark.parametrize("number", [True, 3, 2.5, 1 + 2j], ids=str)
+def test_promotion_with_python_numbers(number: complex) -> None:
+    def program(device: str) -> list[Tensor]:
+        results = []
+        for dtype in DTYPES:
+            values = ramp(2, 2, dtype=dtype, device=device)
+            results += [values + number, number * values]
+            results.append(torch.where(values == values, values, number))
+        return results
+
+    assert_same(program)
+
+
+def test_division_and_rounding() -> None:
+    def program(device: str) -> list[Tensor]:
+        results = []
+        for dtype, divisor in product((torch.int64, torch.float32), (3, -3, 2.5)):
+            values = ramp(9, dtype=dtype, device=device) - 4
+            results += [values / divisor, values // divisor, values % divisor]
+            results += [
+                torch.div(values, divisor, rounding_mode=mode) for mode in ("trunc", "floor")
+            ]
+            results.append(torch.fmod(values, divisor))
+        return results
+
+    assert_same(program)
+
+
+def test_integer_overflow_and_shifts() -> None:
+    def program(device: str) -> list[Tensor]:
+        small = torch.tensor([100, 127, -128], dtype=torch.int8, device=device)
+        unsigned = torch.tensor([0, 200, 255], dtype=torch.uint8, device=device)
+        wide = torch.tensor([2**62, -(2**63), 5], device=device)
+        return [small + 100, small.neg(), unsigned + 100, ~unsigned, wide * 2, wide >> 3, wide << 1]
+
+    assert_same(program)
+
+
+def test_special_values() -> None:
+    def program(device: str) -> list[Tensor]:
+        values = torch.tensor(
+            [0.0, -0.0, 1.0, float("inf"), float("-inf"), float("nan")], device=device
+        )
+        ordered = values.sort()
+        return [
+            values.max(),
+            values.argmax(),
+            values.nan_to_num(),
+            values.sign(),
+            torch.maximum(values, values.flip(0)),
+            torch.fmin(values, values.flip(0)),
+            values.isnan(),
+            values.isinf(),
+            torch.copysign(torch.ones_like(values), values),
+            values.clamp(-1, 1),
+            ordered.values,
+        ]
+
+    assert_same(program)
+
+
+def test_zero_dimensional_tensors() -> None:
+    def program(device: str) -> list[Tensor | float]:
+        scalar = torch.tensor(3.0, device=device)
+        scalar += 1
+        vector = ramp(3, device=device)
+        vector[1] = scalar
+        return [
+            scalar,
+            scalar * vector,
+            scalar.view(1, 1),
+            vector.sum(),
+            scalar.softmax(0),
+            scalar.max(),
+            scalar.item(),
+            torch.stack([scalar, scalar]),
+        ]
+
+    assert_same(program)
+
+
+def test_empty_tensors() -> None:
+    def program(device: str) -> list[Tensor]:
+        nothing = torch.empty(0, 3, device=device)
+        results = [
+            nothing + 1,
+            nothing.sum(),
+            nothing.sum(0),
+            nothing.prod(1),
+            nothing @ torch.ones(3, 2, device=device),
+            torch.ones(2, 0, device=device) @ nothing,
+            torch.cat([nothing, torch.ones(1, 3, device=device)]),
+            nothing.t().contiguous(),
+            nothing.mean(0),
+            nothing[:, 1:],
+            torch.nn.functional.linear(nothing, torch.ones(4, 3, device=device)),
+        ]
+        nothing.zero_()
+        return results
+
+    assert_same(program)
+
+
+def test_reductions_of_every_dtype() -> None:
+    def program(device: str) -> list[Tensor]:
+        results = []
+        for dtype in (torch.uint8, torch.int32, torch.int64, torch.bfloat16, torch.float32):
+            values = ramp(3, 4, dtype=dtype, device=device)
+            results += [values.sum(), values.sum(1), values.cumsum(0), values.any(0)]
+            results += [values.amax(1), values.argmin(1), values.max(0).indices]
+        truth = ramp(3, 4, device=device) > 5
+        return [*results, truth.sum(), truth.all(1), truth.any(0), truth.cumsum(1), truth.amax(0)]
+
+    assert_same(program)
+
+
+def test_complex_arithmetic() -> None:
+    def program(device: str) -> list[Tensor]:
+        values = torch.complex(ramp(2, 3, device=device), ramp(2, 3, device=device) - 2)
+        return [
+            values * values.conj(),
+            values.abs(),
+            values.angle(),
+            values @ values.mH,
+            values.exp() / 100,
+            values.sum(0),
+            values.real + values.imag,
+        ]
+
+    assert_same(program, rtol=1e-5, atol=1e-5)
+
+
+def test_dtype_arguments() -> None:
+    def program(device: str) -> list[Tensor]:
+        values = ramp(2, 3, dtype=torch.int32, device=device)
+        return [
+            values.sum(dtype=torch.float32),
+            values.float().softmax(1, dtype=torch.float64),
+            values.bfloat16().cumsum(1, dtype=torch.float32),
+            values.type(torch.float16),
+            values.double().half(),
+        ]
+
+    assert_same(program)

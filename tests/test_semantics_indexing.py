@@ -1,0 +1,194 @@
+"""Masked and indexed reads and writes; writes never bring anything back to the host."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch_xla
+from compare import assert_same, ramp
+from torch import Tensor
+from work import Work
+
+
+def write_mask_number(t: Tensor, device: str) -> None:
+    t[t > 10] = -1
+
+
+def write_mask_row(t: Tensor, device: str) -> None:
+    t[torch.tensor([True, False, True, False], device=device)] = ramp(6, device=device)
+
+
+def write_mask_device_scalar(t: Tensor, device: str) -> None:
+    t[t > 10] = t.sum()
+
+
+def write_index(t: Tensor, device: str) -> None:
+    t[torch.tensor([3, 0], device=device)] = ramp(2, 6, device=device) + 50
+
+
+def write_index_and_slice(t: Tensor, device: str) -> None:
+    t[1:3, torch.tensor([5, 0, 2], device=device)] = 7
+
+
+def write_pairs(t: Tensor, device: str) -> None:
+    t[torch.tensor([0, 3], device=device), torch.tensor([1, -1], device=device)] = -9
+
+
+def accumulate(t: Tensor, device: str) -> None:
+    indices = (torch.tensor([1, 1, 2], device=device),)
+    t.index_put_(indices, torch.ones(3, 6, device=device), accumulate=True)
+
+
+def index_copy(t: Tensor, device: str) -> None:
+    t.index_copy_(1, torch.tensor([4, 0], device=device), ramp(4, 2, device=device))
+
+
+def index_add(t: Tensor, device: str) -> None:
+    t.index_add_(0, torch.tensor([2, 2], device=device), ramp(2, 6, device=device), alpha=2)
+
+
+def index_fill(t: Tensor, device: str) -> None:
+    t.index_fill_(1, torch.tensor([0, 5], device=device), 3)
+
+
+def masked_fill(t: Tensor, device: str) -> None:
+    t.masked_fill_(t % 2 == 0, float("-inf"))
+
+
+def masked_scatter(t: Tensor, device: str) -> None:
+    t.masked_scatter_(t % 3 == 0, ramp(24, device=device) + 100)
+
+
+def scatter(t: Tensor, device: str) -> None:
+    t.scatter_(1, torch.tensor([[0, 2], [5, 1]], device=device), 8.0)
+
+
+def scatter_add(t: Tensor, device: str) -> None:
+    index = torch.tensor([[0, 0, 2], [1, 1, 1]], device=device)
+    t.scatter_add_(1, index, torch.ones(2, 3, device=device))
+
+
+def scatter_reduce(t: Tensor, device: str) -> None:
+    index = torch.tensor([[0, 0, 2], [1, 1, 1]], device=device)
+    t.scatter_reduce_(1, index, ramp(2, 3, device=device) + 20, "amax")
+
+
+def slice_with_step(t: Tensor, device: str) -> None:
+    t[::2, 1::3] = ramp(2, 2, device=device)
+
+
+def swap_rows(t: Tensor, device: str) -> None:
+    t[torch.tensor([0, 1], device=device)] = t[torch.tensor([1, 0], device=device)]
+
+
+def where_in_place(t: Tensor, device: str) -> None:
+    t.copy_(torch.where(t > 5, t, -t))
+
+
+def fill_diagonal(t: Tensor, device: str) -> None:
+    t.fill_diagonal_(-4)
+
+
+def write_through_a_view(t: Tensor, device: str) -> None:
+    column = t.t()[2]
+    column[column > 7] = 0
+
+
+WRITES = [
+    write_mask_number,
+    write_mask_row,
+    write_mask_device_scalar,
+    write_index,
+    write_index_and_slice,
+    write_pairs,
+    accumulate,
+    index_copy,
+    index_add,
+    index_fill,
+    masked_fill,
+    masked_scatter,
+    scatter,
+    scatter_add,
+    scatter_reduce,
+    slice_with_step,
+    swap_rows,
+    where_in_place,
+    fill_diagonal,
+    write_through_a_view,
+]
+
+
+@pytest.mark.parametrize("write", WRITES, ids=lambda write: write.__name__)
+def test_write_matches_cpu(write: Callable[[Tensor, str], None]) -> None:
+    def program(device: str) -> Tensor:
+        tensor = ramp(4, 6, device=device)
+        write(tensor, device)
+        return tensor
+
+    assert_same(program)
+
+
+@pytest.mark.parametrize("write", WRITES, ids=lambda write: write.__name__)
+def test_write_reads_nothing_back(write: Callable[[Tensor, str], None]) -> None:
+    tensor = ramp(4, 6, device="xla")
+    torch_xla.sync(wait=True)
+    before = Work.so_far()
+    write(tensor, "xla")
+    recorded = Work.so_far().since(before)
+    assert (recorded.device_to_host, recorded.executions) == (0, 0)
+    torch_xla.sync(wait=True)
+    done = Work.so_far().since(before)
+    assert (done.device_to_host, done.executions) == (0, 1)
+
+
+def test_reads_match_cpu() -> None:
+    def program(device: str) -> list[Tensor]:
+        t = ramp(4, 6, device=device)
+        rows = torch.tensor([3, -1, 0], device=device)
+        return [
+            t[rows],
+            t[:, rows],
+            t[rows, rows],
+            t[rows[:, None], rows],
+            t[1, rows],
+            t[..., None, 2],
+            t.index_select(1, rows.abs()),
+            t.gather(1, torch.tensor([[5, 0], [1, 1]], device=device)),
+            t.take(torch.tensor([0, 23, 7], device=device)),
+            t.take_along_dim(t.argsort(1, descending=True), 1),
+            torch.nn.functional.embedding(rows.abs(), t),
+            t.roll(2, 1),
+            t.flip(0, 1),
+        ]
+
+    assert_same(program)
+
+
+def test_shapes_that_depend_on_data() -> None:
+    def program(device: str) -> list[Tensor]:
+        t = ramp(4, 6, device=device)
+        return [
+            t[t > 10],
+            t.nonzero(),
+            torch.masked_select(t, t % 5 == 0),
+            (t % 3).unique(),
+            torch.repeat_interleave(t[0], torch.arange(6, device=device)),
+            torch.bincount((t % 4).long().flatten()),
+        ]
+
+    assert_same(program)
+
+
+def test_boolean_index_over_two_dimensions() -> None:
+    def program(device: str) -> Tensor:
+        t = ramp(2, 3, 4, device=device)
+        t[t[..., 0] > 4] = -1
+        return t
+
+    assert_same(program)
+
+
+def test_an_index_out_of_range_raises_or_is_reported() -> None:
+    tensor = ramp(4, device="xla")
+    with pytest.raises(IndexError, match="index 9 is out of bounds for dimension 0 with size 4"):
+        tensor[9]

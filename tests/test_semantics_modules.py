@@ -1,0 +1,139 @@
+"""Modules and optimizers moved to the device; mixed precision."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+import torch_xla
+from torch import nn
+
+
+def test_optimizer_made_before_the_move_trains_the_module() -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(4, 2)
+    reference = copy.deepcopy(model)
+    inputs = torch.randn(3, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model.to("xla")
+    model(inputs.to("xla")).square().sum().backward()
+    optimizer.step()
+    reference_optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
+    reference(inputs).square().sum().backward()
+    reference_optimizer.step()
+    for moved, expected in zip(model.parameters(), reference.parameters(), strict=True):
+        assert moved.device.type == "xla"
+        torch.testing.assert_close(moved.detach().cpu(), expected.detach())
+
+
+def test_ties_survive_moving_there_and_back() -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding = nn.Embedding(5, 3)
+            self.head = nn.Linear(3, 5, bias=False)
+            self.head.weight = self.embedding.weight
+
+    model = Tied().to("xla")
+    assert model.head.weight is model.embedding.weight
+    assert len(list(model.parameters())) == 1
+    model.cpu()
+    assert model.head.weight is model.embedding.weight
+    assert model.head.weight.device.type == "cpu"
+
+
+def test_module_dtype_conversion() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)).to("xla").bfloat16()
+    output = model(torch.ones(3, 4, device="xla", dtype=torch.bfloat16))
+    assert output.dtype == torch.bfloat16
+    assert model[1].num_batches_tracked.item() == 1
+
+
+def test_modules_built_on_the_device() -> None:
+    with torch.device("xla"):
+        model = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4))
+        inputs = torch.ones(2, 4)
+    assert {parameter.device.type for parameter in model.parameters()} == {"xla"}
+    assert model(inputs).shape == (2, 4)
+    assert nn.Linear(3, 3, device="xla").weight.abs().sum().item() > 0
+
+
+def test_meta_module_to_empty() -> None:
+    model = nn.Linear(4, 2, device="meta").to_empty(device="xla")
+    model.load_state_dict(nn.Linear(4, 2).state_dict())
+    assert model.weight.device.type == "xla"
+
+
+def test_state_dict_round_trip() -> None:
+    source = nn.LSTM(4, 8, num_layers=2).to("xla")
+    state = source.state_dict()
+    assert all(value.device.type == "xla" for value in state.values())
+    target = nn.LSTM(4, 8, num_layers=2)
+    target.load_state_dict(state)
+    for name, value in target.state_dict().items():
+        torch.testing.assert_close(value, state[name].cpu())
+
+
+def test_optimizer_state_round_trip() -> None:
+    model = nn.Linear(4, 2).to("xla")
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.ones(1, 4, device="xla")).sum().backward()
+    optimizer.step()
+    restored = torch.optim.Adam(model.parameters())
+    restored.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    moment = restored.state[model.weight]["exp_avg"]
+    assert moment.device.type == "xla"
+    torch.testing.assert_close(moment.cpu(), optimizer.state[model.weight]["exp_avg"].cpu())
+
+
+def test_autocast_lists() -> None:
+    with torch.autocast("xla", dtype=torch.bfloat16):
+        values = torch.ones(2, 2, 4, 4, device="xla")
+        matrix = values[0, 0]
+        assert (matrix @ matrix).dtype == torch.bfloat16
+        assert F.linear(matrix, matrix).dtype == torch.bfloat16
+        assert F.conv2d(values, values).dtype == torch.bfloat16
+        attended = F.scaled_dot_product_attention(values, values, values.bfloat16())
+        assert attended.dtype == torch.bfloat16
+        half = matrix.bfloat16()
+        assert F.softmax(half, dim=0).dtype == torch.float32
+        assert F.layer_norm(half, (4,)).dtype == torch.float32
+        assert half.exp().dtype == torch.float32
+        assert half.sum().dtype == torch.float32
+        assert torch.addcmul(half, matrix, half).dtype == torch.float32
+        assert torch.cat([half, matrix]).dtype == torch.float32
+        with torch.autocast("xla", enabled=False):
+            assert (matrix @ matrix).dtype == torch.float32
+        with pytest.raises(RuntimeError, match="binary_cross_entropy"):
+            F.binary_cross_entropy(matrix, matrix)
+    assert (torch.ones(2, 2, device="xla") @ torch.ones(2, 2, device="xla")).dtype == torch.float32
+
+
+def test_autocast_training() -> None:
+    losses = {}
+    for device in ("cpu", "xla"):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(8, 32), nn.GELU(), nn.Linear(32, 4)).to(device)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+        generator = torch.Generator().manual_seed(1)
+        inputs = torch.randn(16, 8, generator=generator).to(device)
+        targets = torch.randint(4, (16,), generator=generator).to(device)
+        for _ in range(10):
+            optimizer.zero_grad()
+            with torch.autocast(device, dtype=torch.bfloat16):
+                loss = F.cross_entropy(model(inputs), targets)
+            loss.backward()
+            optimizer.step()
+            if device == "xla":
+                torch_xla.sync()
+        assert model[0].weight.grad.dtype == torch.float32
+        losses[device] = loss.item()
+    assert losses["xla"] == pytest.approx(losses["cpu"], rel=0.02)
+
+
+def test_nested_autocast_state() -> None:
+    assert not torch.is_autocast_enabled("xla")
+    with torch.autocast("xla"):
+        assert torch.is_autocast_enabled("xla")
+        assert torch.get_autocast_dtype("xla") == torch.bfloat16
+    assert not torch.is_autocast_enabled("xla")

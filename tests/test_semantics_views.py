@@ -1,0 +1,227 @@
+"""Views are windows on shared storages: writes through any of them are seen by all."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from compare import assert_same, ramp
+from torch import Tensor
+
+VIEWS: dict[str, Callable[[Tensor], Tensor]] = {
+    "slice": lambda t: t[1:3],
+    "step": lambda t: t[:, ::2],
+    "select": lambda t: t[2],
+    "element": lambda t: t[1, 2],
+    "transpose": lambda t: t.t(),
+    "transposed slice": lambda t: t.t()[1:4],
+    "reshape": lambda t: t.view(3, 8),
+    "flatten part": lambda t: t.view(-1)[5:20],
+    "unfold": lambda t: t.unfold(1, 2, 2),
+    "diagonal": lambda t: t.diagonal(1),
+    "unsqueeze": lambda t: t.unsqueeze(1),
+    "narrow": lambda t: t.narrow(1, 2, 3),
+    "chunk": lambda t: t.chunk(2, dim=1)[1],
+    "permute": lambda t: t.view(2, 2, 6).permute(2, 0, 1),
+    "as_strided": lambda t: t.as_strided((3, 2), (7, 3), 2),
+    "detach": lambda t: t.detach(),
+    "data": lambda t: t.data[::2],
+    "view of view": lambda t: t[1:].t()[2:5].unsqueeze(0)[..., 1:],
+}
+
+
+@pytest.fixture(params=VIEWS, ids=lambda name: name.replace(" ", "-"))
+def view(request: pytest.FixtureRequest) -> Callable[[Tensor], Tensor]:
+    return VIEWS[request.param]
+
+
+def test_reading_a_view(view: Callable[[Tensor], Tensor]) -> None:
+    assert_same(lambda device: view(ramp(4, 6, device=device)))
+
+
+def test_computing_with_a_view(view: Callable[[Tensor], Tensor]) -> None:
+    assert_same(lambda device: view(ramp(4, 6, device=device)).mul(2) + 1)
+
+
+def test_writing_through_a_view(view: Callable[[Tensor], Tensor]) -> None:
+    def program(device: str) -> tuple[Tensor, Tensor]:
+        base = ramp(4, 6, device=device)
+        window = view(base)
+        window.mul_(-2)
+        window += 1
+        return base, window
+
+    assert_same(program)
+
+
+def test_a_view_sees_later_writes_to_its_base(view: Callable[[Tensor], Tensor]) -> None:
+    def program(device: str) -> tuple[Tensor, Tensor]:
+        base = ramp(4, 6, device=device)
+        window = view(base)
+        base.add_(100)
+        base[1].zero_()
+        return base, window
+
+    assert_same(program)
+
+
+def test_overlapping_views_see_each_other() -> None:
+    def program(device: str) -> tuple[Tensor, ...]:
+        base = ramp(10, device=device)
+        left, right = base[:7], base[3:]
+        left.mul_(10)
+        right.sub_(1)
+        left[5] = -5
+        return base, left, right
+
+    assert_same(program)
+
+
+def test_views_read_to_the_host_between_writes() -> None:
+    def program(device: str) -> list[float]:
+        base = ramp(3, 4, device=device)
+        column = base[:, 1]
+        seen = []
+        for step in range(3):
+            column += step + 1
+            seen.append(base.sum().item())
+            base[step] = 0
+            seen.append(column.sum().item())
+        return seen
+
+    assert_same(program)
+
+
+def test_expanded_operands() -> None:
+    def program(device: str) -> tuple[Tensor, Tensor]:
+        row = ramp(1, 4, device=device)
+        wide = row.expand(3, 4)
+        return wide * 2, wide + ramp(3, 1, device=device)
+
+    assert_same(program)
+
+
+def test_writing_to_an_expanded_tensor_raises_as_on_cpu() -> None:
+    messages = []
+    for device in ("cpu", "xla"):
+        with pytest.raises(RuntimeError) as raised:
+            torch.zeros(1, device=device).expand(3).add_(torch.ones(3, device=device))
+        messages.append(str(raised.value))
+    assert "single memory location" in messages[1]
+
+
+def test_set_shares_and_reshapes_a_storage() -> None:
+    def program(device: str) -> tuple[Tensor, Tensor]:
+        source = ramp(12, device=device)
+        alias = torch.empty(0, device=device)
+        alias.set_(source.untyped_storage(), 2, (2, 3), (4, 1))
+        alias.neg_()
+        return source, alias
+
+    assert_same(program)
+
+
+def test_data_assignment() -> None:
+    def program(device: str) -> tuple[Tensor, Tensor]:
+        first, second = ramp(3, device=device), ramp(2, 2, device=device) + 10
+        first.data = second
+        second.mul_(2)
+        return first, second
+
+    assert_same(program)
+
+
+def test_resize_keeps_what_fits() -> None:
+    def program(device: str) -> tuple[Tensor, Tensor, int]:
+        tensor = ramp(6, device=device)
+        tensor.resize_(2, 2)
+        shrunk = tensor.clone()
+        tensor.resize_(10)
+        tensor[6:] = 0
+        return shrunk, tensor, tensor.untyped_storage().nbytes()
+
+    assert_same(program)
+
+
+def test_storage_resize_to_nothing_and_back() -> None:
+    tensor = ramp(8, device="xla")
+    tensor.untyped_storage().resize_(0)
+    assert tensor.untyped_storage().nbytes() == 0
+    tensor.untyped_storage().resize_(32)
+    tensor.copy_(torch.ones(8))
+    assert tensor.sum().item() == 8
+
+
+def test_channels_last() -> None:
+    def program(device: str) -> tuple[Tensor, ...]:
+        images = ramp(2, 3, 4, 5, device=device).to(memory_format=torch.channels_last)
+        doubled = images * 2
+        doubled[:, 1] = 0
+        like = torch.empty_like(images).fill_(1)
+        return images, doubled, like, doubled.contiguous()
+
+    assert_same(program)
+
+
+def test_a_view_that_strides_forbid_raises() -> None:
+    images = ramp(2, 3, 4, 5, device="xla").to(memory_format=torch.channels_last)
+    with pytest.raises(RuntimeError, match="view size is not compatible"):
+        images.view(2, 60)
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        (torch.float32, torch.int32),
+        (torch.int32, torch.uint8),
+        (torch.float64, torch.int64),
+        (torch.bfloat16, torch.int16),
+        (torch.uint8, torch.float32),
+    ],
+    ids=str,
+)
+def test_viewing_as_another_dtype(source: torch.dtype, target: torch.dtype) -> None:
+    assert_same(lambda device: ramp(2, 8, dtype=source, device=device).view(target))
+
+
+def test_writing_through_a_dtype_view() -> None:
+    def program(device: str) -> tuple[Tensor, Tensor]:
+        base = ramp(4, device=device)
+        bits = base.view(torch.int32)
+        bits[1] = 0x40490FDB
+        base[2:] *= 2
+        return base, bits
+
+    assert_same(program)
+
+
+def test_complex_views() -> None:
+    def program(device: str) -> tuple[Tensor, ...]:
+        pairs = ramp(3, 2, device=device)
+        numbers = torch.view_as_complex(pairs)
+        numbers.mul_(1j)
+        numbers.real.add_(100)
+        return pairs, numbers, numbers.imag, torch.view_as_real(numbers.conj().resolve_conj())
+
+    assert_same(program)
+
+
+def test_out_arguments_write_windows() -> None:
+    def program(device: str) -> Tensor:
+        base = torch.zeros(4, 6, device=device)
+        left, right = ramp(4, 3, device=device), ramp(4, 3, device=device) + 1
+        torch.add(left, right, out=base[:, 3:])
+        torch.mul(left[0], 2, out=base[1, :3])
+        return base
+
+    assert_same(program)
+
+
+def test_metadata_changes_in_place() -> None:
+    def program(device: str) -> tuple[Tensor, Tensor]:
+        base = ramp(2, 3, device=device)
+        alias = base.view(2, 3)
+        alias.t_().unsqueeze_(0)
+        alias.mul_(3)
+        return base, alias
+
+    assert_same(program)

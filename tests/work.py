@@ -1,0 +1,42 @@
+"""What the device was asked to do, read from the metrics: tests count work, not only values."""
+
+from dataclasses import dataclass, fields
+from typing import Self
+
+import torch_xla.debug.metrics as metrics
+
+
+def samples(metric: str) -> int:
+    data = metrics.metric_data(metric)
+    return data[0] if data else 0
+
+
+def counter(name: str) -> int:
+    return metrics.counter_value(name) or 0
+
+
+def fallbacks() -> int:
+    """Calls of operators that were not lowered, over all of them."""
+    return sum(counter(name) for name in metrics.counter_names() if name.startswith("aten::"))
+
+
+@dataclass(frozen=True)
+class Work:
+    executions: int
+    compilations: int
+    fallbacks: int
+    device_to_host: int
+
+    @classmethod
+    def so_far(cls) -> Self:
+        return cls(
+            executions=samples("ExecuteTime"),
+            compilations=counter("UncachedCompile"),
+            fallbacks=fallbacks(),
+            device_to_host=samples("TransferFromDeviceTime"),
+        )
+
+    def since(self, earlier: "Work") -> "Work":
+        return Work(
+            **{f.name: getattr(self, f.name) - getattr(earlier, f.name) for f in fields(self)}
+        )
