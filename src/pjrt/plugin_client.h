@@ -56,6 +56,7 @@ class PluginExecutable final : public Executable {
   const std::vector<TensorType>& output_types() const override { return output_types_; }
   std::string serialize() override;
   std::string optimized_hlo() override;
+  PJRT_LoadedExecutable* raw() const { return loaded_; }
 
  private:
   void check_output_count();

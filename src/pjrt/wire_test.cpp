@@ -1,0 +1,99 @@
+#include "pjrt/wire.h"
+
+#include "pjrt/compile_options.h"
+#include "pjrt/hlo_text.h"
+
+#include <gtest/gtest.h>
+
+namespace torch_xla::pjrt {
+namespace {
+
+using wire::write_bytes;
+using wire::write_integer;
+
+TEST(WireTest, ReadsWhatItWrites) {
+  std::string text;
+  write_integer(text, 1, -1);
+  write_integer(text, 200, 300);
+  write_bytes(text, 3, "abc");
+  wire::Field field;
+  wire::Reader reader(text);
+  ASSERT_TRUE(reader.next(field));
+  EXPECT_EQ(field.number, 1);
+  EXPECT_EQ(static_cast<int64_t>(field.integer), -1);
+  ASSERT_TRUE(reader.next(field));
+  EXPECT_EQ(field.number, 200);
+  EXPECT_EQ(field.integer, 300u);
+  ASSERT_TRUE(reader.next(field));
+  EXPECT_EQ(field.bytes, "abc");
+  EXPECT_FALSE(reader.next(field));
+}
+
+TEST(WireTest, RefusesDamagedMessages) {
+  for (const std::string& bytes :
+       {std::string("\x0a\x05"
+                    "ab"),
+        std::string("\x08"), std::string(11, '\xff'), std::string("\x0b")}) {
+    EXPECT_THROW(hlo_text(bytes), Error);
+  }
+}
+
+TEST(CompileOptionsTest, EncodesOneDevice) {
+  // 3: {1: -1, 4: 1, 5: 1}, 4: true
+  EXPECT_EQ(encode_compile_options({}),
+            std::string("\x1a\x0f\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x20\x01\x28\x01"
+                        "\x20\x01"));
+}
+
+TEST(CompileOptionsTest, EncodesPartitions) {
+  // 3: {1: -1, 4: 1, 5: 8, 6: true}
+  EXPECT_EQ(encode_compile_options({.replicas = 1, .partitions = 8, .spmd = true}),
+            std::string("\x1a\x11\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x20\x01\x28\x08"
+                        "\x30\x01"));
+}
+
+std::string shape(int64_t type, int64_t dimension) {
+  std::string layout, text;
+  write_integer(layout, 1, 0);
+  write_integer(text, 2, type);
+  write_integer(text, 3, dimension);
+  write_bytes(text, 5, layout);
+  return text;
+}
+
+std::string instruction(int64_t id, const std::string& name, const std::string& opcode) {
+  std::string text;
+  write_bytes(text, 1, name);
+  write_bytes(text, 2, opcode);
+  write_bytes(text, 3, shape(11, 4));
+  write_integer(text, 35, id);
+  return text;
+}
+
+TEST(HloTextTest, WritesInstructionsAsPeopleReadThem) {
+  std::string metadata;
+  write_bytes(metadata, 2, "Net/add");
+  write_bytes(metadata, 3, "train.py");
+  write_integer(metadata, 4, 42);
+  std::string sum = instruction(2, "sum", "add");
+  write_integer(sum, 36, 1);
+  write_integer(sum, 36, 1);
+  write_bytes(sum, 7, metadata);
+  std::string computation, module;
+  write_bytes(computation, 1, "main");
+  write_bytes(computation, 2, instruction(1, "x", "parameter"));
+  write_bytes(computation, 2, sum);
+  write_integer(computation, 5, 9);
+  write_integer(computation, 6, 2);
+  write_bytes(module, 1, "step");
+  write_bytes(module, 3, computation);
+  write_integer(module, 6, 9);
+  EXPECT_EQ(hlo_text(module),
+            "HloModule step\n\nENTRY %main {\n"
+            "  %x = f32[4]{0} parameter(0)\n"
+            "  ROOT %sum = f32[4]{0} add(%x, %x), metadata={op_name=\"Net/add\" "
+            "source_file=\"train.py\" source_line=42}\n}\n");
+}
+
+}  // namespace
+}  // namespace torch_xla::pjrt

@@ -1,0 +1,235 @@
+#include "program/disk_cache.h"
+
+#include "base/error.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+#include <vector>
+
+namespace torch_xla {
+namespace {
+
+namespace fs = std::filesystem;
+
+class DiskCacheTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (fs::temp_directory_path() / "torch_xla_test_XXXXXX").string();
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    root_ = name;
+    set_warning_handler([](const std::string&) {});
+  }
+  void TearDown() override {
+    fs::permissions(root_, fs::perms::owner_all);
+    fs::remove_all(root_);
+    unsetenv("TORCH_XLA_CACHE_SIZE_MB");
+    set_warning_handler(nullptr);
+  }
+  std::string directory() const { return root_ / "a" / "cache"; }
+  fs::path entry(const std::string& key) const {
+    return fs::path(directory()) / (key + ".program");
+  }
+  size_t files() const {
+    return static_cast<size_t>(
+        std::distance(fs::directory_iterator(directory()), fs::directory_iterator()));
+  }
+  static mode_t mode(const fs::path& path) {
+    struct stat status = {};
+    EXPECT_EQ(stat(path.c_str(), &status), 0);
+    return status.st_mode & 0777;
+  }
+  // In a child, since warnings and limits last for the process: true if `action` returned true.
+  template <typename Action>
+  static bool in_child(Action action) {
+    pid_t child = fork();
+    if (child == 0) {
+      _exit(action() ? 0 : 1);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  }
+  fs::path root_;
+};
+
+// Warnings of this process so far.
+int& warnings() {
+  static int count = 0;
+  return count;
+}
+void count_warning(const std::string&) { ++warnings(); }
+
+TEST_F(DiskCacheTest, KeepsEntriesForThisUserOnly) {
+  DiskCache cache(directory(), false);
+  EXPECT_EQ(cache.load("key"), std::nullopt);
+  std::string bytes("with \0 inside", 13);
+  cache.store("key", bytes);
+  EXPECT_EQ(DiskCache(directory(), true).load("key"), bytes);
+  cache.store("key", "new");
+  EXPECT_EQ(cache.load("key"), "new");
+  EXPECT_EQ(mode(directory()), 0700u);
+  EXPECT_EQ(mode(fs::path(directory()).parent_path()), 0700u);
+  EXPECT_EQ(mode(entry("key")), 0600u);
+  EXPECT_EQ(files(), 1u);
+  cache.remove("key");
+  EXPECT_EQ(cache.load("key"), std::nullopt);
+}
+
+TEST_F(DiskCacheTest, IgnoresDamagedEntries) {
+  DiskCache cache(directory(), false);
+  std::string bytes(1000, 'x');
+  cache.store("key", bytes);
+  for (std::streamoff at : {0, 9, 20, 32, 700, 1031}) {
+    cache.store("key", bytes);
+    std::fstream file(entry("key"), std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(at).put('\x7f');
+    file.close();
+    EXPECT_EQ(cache.load("key"), std::nullopt) << at;
+  }
+  for (uintmax_t size : {0, 5, 32, 500}) {
+    cache.store("key", bytes);
+    fs::resize_file(entry("key"), size);
+    EXPECT_EQ(cache.load("key"), std::nullopt) << size;
+  }
+  cache.store("key", bytes);
+  EXPECT_EQ(cache.load("key"), bytes);
+}
+
+TEST_F(DiskCacheTest, IgnoresAnEntryUnderAnotherName) {
+  DiskCache cache(directory(), false);
+  cache.store("key", "bytes");
+  fs::rename(entry("key"), entry("other"));
+  EXPECT_EQ(cache.load("other"), std::nullopt);
+}
+
+TEST_F(DiskCacheTest, RefusesWhatOthersMayWrite) {
+  DiskCache cache(directory(), false);
+  cache.store("key", "bytes");
+  fs::permissions(entry("key"), fs::perms::others_write, fs::perm_options::add);
+  EXPECT_EQ(cache.load("key"), std::nullopt);
+  fs::permissions(entry("key"), fs::perms::others_write, fs::perm_options::remove);
+  EXPECT_EQ(cache.load("key"), "bytes");
+  fs::permissions(directory(), fs::perms::group_write, fs::perm_options::add);
+  EXPECT_FALSE(DiskCache(directory(), false).enabled());
+}
+
+TEST_F(DiskCacheTest, RefusesWhatAnotherUserOwns) {
+  if (geteuid() != 0) {
+    GTEST_SKIP() << "only root can give files away";
+  }
+  DiskCache cache(directory(), false);
+  cache.store("key", "bytes");
+  ASSERT_EQ(chown(entry("key").c_str(), 12345, 12345), 0);
+  EXPECT_EQ(cache.load("key"), std::nullopt);
+  ASSERT_EQ(chown(directory().c_str(), 12345, 12345), 0);
+  EXPECT_FALSE(DiskCache(directory(), false).enabled());
+}
+
+TEST_F(DiskCacheTest, RefusesLinks) {
+  DiskCache cache(directory(), false);
+  cache.store("key", "bytes");
+  fs::rename(entry("key"), root_ / "elsewhere");
+  fs::create_symlink(root_ / "elsewhere", entry("key"));
+  EXPECT_EQ(cache.load("key"), std::nullopt);
+}
+
+TEST_F(DiskCacheTest, DeletesWhatWasUsedLongestAgoAndNothingElse) {
+  setenv("TORCH_XLA_CACHE_SIZE_MB", "1", 1);
+  DiskCache cache(directory(), false);
+  std::ofstream(fs::path(directory()) / "thesis.txt") << std::string(1 << 20, 't');
+  std::string bytes(300 << 10, 'x');
+  auto age = [&](const std::string& key, int seconds) {
+    struct timespec times[2] = {};
+    times[0].tv_sec = times[1].tv_sec = time(nullptr) - seconds;
+    utimensat(AT_FDCWD, entry(key).c_str(), times, 0);
+  };
+  cache.store("one", bytes);
+  cache.store("two", bytes);
+  cache.store("three", bytes);
+  age("one", 30);
+  age("two", 20);
+  age("three", 10);
+  EXPECT_TRUE(cache.load("one"));  // used just now
+  cache.store("four", bytes);
+  EXPECT_FALSE(fs::exists(entry("two")));
+  EXPECT_TRUE(fs::exists(entry("one")));
+  EXPECT_TRUE(fs::exists(entry("four")));
+  EXPECT_TRUE(fs::exists(fs::path(directory()) / "thesis.txt"));
+}
+
+TEST_F(DiskCacheTest, WarnsOnceWhenTheDiskIsFull) {
+  std::string path = directory();
+  EXPECT_TRUE(in_child([&] {
+    set_warning_handler(&count_warning);
+    signal(SIGXFSZ, SIG_IGN);
+    struct rlimit limit = {100, 100};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    DiskCache cache(path, false);
+    cache.store("small", "fits");
+    cache.store("key", std::string(1000, 'x'));
+    cache.store("other", std::string(1000, 'x'));
+    return cache.load("small") == "fits" && !cache.load("key") && warnings() == 1;
+  }));
+  EXPECT_EQ(files(), 1u);  // no half-written file is left
+}
+
+TEST_F(DiskCacheTest, WarnsOnceWhenTheDirectoryCannotBeMade) {
+  std::ofstream(root_ / "a") << "a file where a directory should be";
+  std::string path = directory();
+  EXPECT_TRUE(in_child([&] {
+    set_warning_handler(&count_warning);
+    DiskCache first(path, false), second(path, false);
+    first.store("key", "bytes");
+    return !first.enabled() && !first.load("key") && !second.enabled() && warnings() == 1;
+  }));
+}
+
+TEST_F(DiskCacheTest, WritesNothingWhenReadOnly) {
+  DiskCache(directory(), false).store("key", "bytes");
+  DiskCache cache(directory(), true);
+  cache.store("other", "bytes");
+  cache.remove("key");
+  EXPECT_EQ(cache.load("key"), "bytes");
+  EXPECT_EQ(cache.load("other"), std::nullopt);
+}
+
+TEST_F(DiskCacheTest, ProcessesAndThreadsShareIt) {
+  DiskCache cache(directory(), false);
+  auto content = [](int i) { return std::string(20000, static_cast<char>('a' + i)); };
+  auto work = [&](int writer) {
+    for (int i = 0; i < 50; ++i) {
+      cache.store("key", content(writer));
+      auto bytes = cache.load("key");
+      if (!bytes || *bytes != content(bytes->at(0) - 'a')) {
+        return false;  // each read sees one whole entry
+      }
+    }
+    return true;
+  };
+  pid_t child = fork();
+  if (child == 0) {
+    _exit(work(0) ? 0 : 1);
+  }
+  bool right[2] = {};
+  std::thread thread([&] { right[0] = work(1); });
+  right[1] = work(2);
+  thread.join();
+  int status = 1;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  EXPECT_TRUE(right[0] && right[1]);
+  EXPECT_EQ(files(), 1u);
+}
+
+}  // namespace
+}  // namespace torch_xla
