@@ -106,16 +106,30 @@ Val extreme(LowerContext& c, Val x, Dims dims, bool largest) {
   return reduce_to(c.b, Reduction(x, std::move(dims)), largest ? "maximum" : "minimum", init);
 }
 
+// As above, but NaN wins over every number: the plugin's own maximum loses it when vectorised.
+Val extreme_or_nan(LowerContext& c, Val x, Dims dims, bool largest) {
+  if (!c10::isFloatingType(x.dtype()) || dims.empty()) {
+    return extreme(c, x, std::move(dims), largest);
+  }
+  Reduction r(x, std::move(dims));
+  Val init = largest ? c.b.lowest(x.dtype()) : c.b.highest(x.dtype());
+  return c.b.reduce({x}, {init}, r.dims, [&](Builder& b, const Vals& a) {
+    Val better = b.compare(largest ? "GT" : "LT", a[0], a[1]);
+    Val take_left = b.logical_or(better, b.compare("NE", a[0], a[0]));
+    return Vals{b.select(take_left, a[0], a[1])};
+  })[0];
+}
+
 template <bool kLargest>
 void lower_amax(LowerContext& c) {
   Val x = c.tensor(0);
-  set_reduced(c, 0, extreme(c, x, dims_argument(c, x, 1), kLargest));
+  set_reduced(c, 0, extreme_or_nan(c, x, dims_argument(c, x, 1), kLargest));
 }
 
 template <bool kLargest>
 void lower_max_all(LowerContext& c) {
   Val x = c.tensor(0);
-  set_reduced(c, 0, extreme(c, x, all_dims(x), kLargest));
+  set_reduced(c, 0, extreme_or_nan(c, x, all_dims(x), kLargest));
 }
 
 void lower_aminmax(LowerContext& c) {
@@ -124,8 +138,8 @@ void lower_aminmax(LowerContext& c) {
   if (x.rank() == 0) {
     dims.clear();
   }
-  set_reduced(c, 0, extreme(c, x, dims, false));
-  set_reduced(c, 1, extreme(c, x, dims, true));
+  set_reduced(c, 0, extreme_or_nan(c, x, dims, false));
+  set_reduced(c, 1, extreme_or_nan(c, x, dims, true));
 }
 
 // The extreme and its first index along `dim`; NaN is the extreme of all.

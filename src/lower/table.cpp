@@ -16,6 +16,9 @@ const LowerTable& lower_table() {
     register_norm(*entries);
     register_convolution(*entries);
     register_random(*entries);
+    register_pool(*entries);
+    register_linalg(*entries);
+    register_optimizer(*entries);
     return entries;
   }();
   return *table;

@@ -95,6 +95,14 @@ const Tensor& resize_(const Tensor& self, c10::IntArrayRef sizes,
   return self;
 }
 
+const Tensor& as_strided_(const Tensor& self, c10::IntArrayRef sizes, c10::IntArrayRef strides,
+                          std::optional<int64_t> offset) {
+  int64_t start = offset.value_or(self.storage_offset());
+  TORCH_CHECK(start >= 0, "as_strided_: negative storage offset ", start);
+  self.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides, start);
+  return self;
+}
+
 Tensor& set_source_storage(Tensor& self, at::Storage source, int64_t offset,
                            c10::IntArrayRef sizes, c10::IntArrayRef strides) {
   state_of(source);  // refuses storages of other devices
@@ -204,6 +212,7 @@ TORCH_LIBRARY_IMPL(aten, XLA, m) {
   m.impl("_copy_from_and_resize", &copy_from_and_resize);
   m.impl("as_strided", &at::native::as_strided_tensorimpl);
   m.impl("is_set_to", &at::native::is_set_to);
+  m.impl("as_strided_", &as_strided_);
   m.impl("view", &at::native::view);
   m.impl("_reshape_alias", &at::native::_reshape_alias);
   m.impl("unfold", &at::native::unfold);

@@ -64,6 +64,10 @@ struct XlaGuard final : c10::impl::DeviceGuardImplInterface {
 
 C10_REGISTER_GUARD_IMPL(XLA, XlaGuard);
 
+}  // namespace
+
+namespace detail {
+
 struct XLAHooks : at::XLAHooksInterface {
   void init() const override {}
   bool hasXLA() const override { return true; }
@@ -85,12 +89,11 @@ struct XLAHooks : at::XLAHooksInterface {
   bool hasPrimaryContext(c10::DeviceIndex) const override { return pjrt::client_started(); }
 };
 
-}  // namespace
+}  // namespace detail
 
 }  // namespace torch_xla
 
 namespace at {
-// The registry's key is the class's name, and its registerer lives in this namespace.
-using XLAHooks = torch_xla::XLAHooks;
-REGISTER_XLA_HOOKS(XLAHooks);
+// PyTorch looks for this name in its registry, whose registerer lives in this namespace.
+REGISTER_XLA_HOOKS(torch_xla::detail::XLAHooks);
 }  // namespace at

@@ -14,14 +14,15 @@ namespace torch_xla {
 
 namespace {
 
-// Kernels of device_kernels.cpp.
-bool has_own_kernel(const c10::OperatorHandle& op) {
-  return op.hasKernelForDispatchKey(c10::DispatchKey::XLA);
+// Kernels of device_kernels.cpp, changes of metadata, and operators whose gradient is that of
+// their parts: a kernel of ours would hide the parts from autograd.
+bool is_left_alone(const c10::OperatorHandle& op) {
+  return op.hasKernelForDispatchKey(c10::DispatchKey::XLA) || op.hasTag(at::Tag::inplace_view) ||
+         op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
 }
 
 bool is_structured(const c10::OperatorHandle& op) {
-  return !op.hasTag(at::Tag::inplace_view) &&
-         op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
+  return op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
 }
 
 std::set<std::string> lowered_names() {
@@ -47,7 +48,7 @@ void register_by_name(torch::Library& library) {
       continue;
     }
     auto op = c10::Dispatcher::singleton().findSchema(name);
-    if (!op || has_own_kernel(*op)) {
+    if (!op || is_left_alone(*op)) {
       continue;
     }
     bool candidate = lowered.count(base_name(name.name)) > 0 || lowered.count(name.name) > 0;
