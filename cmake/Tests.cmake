@@ -16,4 +16,10 @@ elseif(test_sources)
     target_sources(torch_xla_tests PRIVATE $<TARGET_OBJECTS:aten_test_objects>)
   endif()
   gtest_discover_tests(torch_xla_tests DISCOVERY_MODE PRE_TEST)
+
+  # The generated pages of docs/ are those of the tables in the source.
+  add_executable(reference_pages dev/reference_pages.cpp)
+  target_link_libraries(reference_pages PRIVATE torch_xla torch_xla_build)
+  add_test(NAME reference_pages
+           COMMAND reference_pages --check ${CMAKE_CURRENT_SOURCE_DIR}/docs)
 endif()
