@@ -22,4 +22,10 @@ elseif(test_sources)
   gtest_discover_tests(torch_xla_tests DISCOVERY_MODE PRE_TEST
     TEST_FILTER "PluginTest*:FfiTest*" TEST_PREFIX "xla_cpu_pjrt/"
     PROPERTIES ENVIRONMENT "TORCH_XLA_PLUGIN_PATH=${PJRT_DIR}/xla_cpu_pjrt.so")
+
+  # The generated pages of docs/ are those of the tables in the source.
+  add_executable(reference_pages dev/reference_pages.cpp)
+  target_link_libraries(reference_pages PRIVATE torch_xla torch_xla_build)
+  add_test(NAME reference_pages
+           COMMAND reference_pages --check ${CMAKE_CURRENT_SOURCE_DIR}/docs)
 endif()
