@@ -17,11 +17,12 @@ namespace {
 
 // A loop that never syncs only grows its graph; say so once, while it is still small enough.
 void watch_growth() {
-  if (count_recorded_node() != env::integer("TORCH_XLA_PENDING_WARNING")) {
+  static const int64_t limit = env::integer("TORCH_XLA_PENDING_WARNING");
+  if (count_recorded_node() != limit) {
     return;
   }
-  warn("more than " + std::to_string(env::integer("TORCH_XLA_PENDING_WARNING")) +
-       " operations are pending at " + location_of(last_location()).str() +
+  warn("more than " + std::to_string(limit) + " operations are pending at " +
+       location_of(last_location()).str() +
        " and nothing has run them: call torch_xla.sync() once per iteration of your loop");
 }
 

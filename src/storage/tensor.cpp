@@ -149,6 +149,16 @@ void write_value(const at::Tensor& tensor, Value update, const OutputSpec& spec)
                              frame));
 }
 
+void resize_storage(const at::Tensor& tensor, int64_t nbytes) {
+  TORCH_CHECK(nbytes >= 0, "a storage cannot have ", nbytes, " bytes");
+  check_allocation(nbytes, tensor.device().index());
+  tensor.storage().unsafeGetStorageImpl()->set_nbytes(static_cast<size_t>(nbytes));
+  if (nbytes == 0) {
+    TraceLock lock;
+    state_of(tensor)->set_value({});
+  }
+}
+
 void set_buffer(const at::Tensor& tensor, pjrt::BufferPtr buffer) {
   NodePtr leaf = make_data_node(std::make_shared<DeviceData>(std::move(buffer)));
   TraceLock lock;
