@@ -42,7 +42,6 @@ CHLO(erf, "erf")
 CHLO(erfc, "erfc")
 CHLO(erfinv, "erf_inv")
 CHLO(lgamma, "lgamma")
-CHLO(digamma, "digamma")
 CHLO(asin, "asin")
 CHLO(acos, "acos")
 CHLO(atan, "atan")
@@ -52,6 +51,13 @@ CHLO(asinh, "asinh")
 CHLO(acosh, "acosh")
 CHLO(atanh, "atanh")
 #undef CHLO
+
+void lower_digamma(LowerContext& c) {
+  Expr x = operand(c, 0);
+  Expr value{c.b, c.b.chlo("digamma", x.value())};
+  // At zero it is the infinity of the other sign, at negative integers undefined.
+  finish(c, where(x == 0, -1.0 / x, value));
+}
 
 void lower_exp2(LowerContext& c) { finish(c, exp(operand(c, 0) * std::log(2.0))); }
 void lower_log2(LowerContext& c) { finish(c, log(operand(c, 0)) / std::log(2.0)); }

@@ -3,6 +3,7 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/location.h"
+#include "record/decompose.h"
 #include "record/generator.h"
 #include "record/host_run.h"
 #include "record/plan.h"
@@ -174,7 +175,9 @@ void record_op(OpInfo& info, torch::jit::Stack* stack) {
   const CallPlan& plan = find_plan(info, call, arguments);
   info.counter->add();
   if (!plan.recorded) {
-    run_on_host(info, stack);
+    if (!run_decomposition(info, stack)) {
+      run_on_host(info, stack);
+    }
     return;
   }
   at::Tensor* generator_state = nullptr;

@@ -12,7 +12,7 @@ import torch.optim
 import torch.utils._foreach_utils
 
 from torch_xla import _XLAC
-from torch_xla._internal import device_module, plugins
+from torch_xla._internal import decompositions, device_module, plugins
 from torch_xla._internal.devices import device_index, type_name
 
 # Between PyTorch's own packages (10 to 26) and those of users.
@@ -25,6 +25,7 @@ def install() -> None:
     _XLAC.set_warning_handler(_warn)
     _XLAC.set_plugin_finder(plugins.find)
     torch._register_device_module(type_name, device_module)  # type: ignore[no-untyped-call]
+    _XLAC.set_decomposer(decompositions.decompose)
     _keep_parameters_when_moving()
     _resize_storages()
     torch.serialization.register_package(_SERIALIZATION_PRIORITY, _tag_storage, _restore_storage)
