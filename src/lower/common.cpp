@@ -5,9 +5,7 @@ namespace torch_xla {
 namespace {
 
 DType promote_known(DType x, DType y) {
-  return x == DType::Undefined   ? y
-         : y == DType::Undefined ? x
-                                 : c10::promoteTypes(x, y);
+  return x == DType::Undefined ? y : y == DType::Undefined ? x : c10::promoteTypes(x, y);
 }
 
 // `lower` counts only where its kind is higher than that of `higher`.
@@ -25,10 +23,14 @@ DType combine(DType higher, DType lower) {
 
 DType dtype_of_number(Number::Kind kind) {
   switch (kind) {
-    case Number::Kind::Bool: return DType::Bool;
-    case Number::Kind::Int: return DType::Long;
-    case Number::Kind::Double: return DType::Float;
-    default: return DType::ComplexFloat;
+    case Number::Kind::Bool:
+      return DType::Bool;
+    case Number::Kind::Int:
+      return DType::Long;
+    case Number::Kind::Double:
+      return DType::Float;
+    default:
+      return DType::ComplexFloat;
   }
 }
 

@@ -24,8 +24,8 @@ Val left_operand(LowerContext& c, size_t i, int64_t columns) {
 Val dot(LowerContext& c, Val x, Val y, stablehlo::DotDims dims) {
   DType dtype = c.output(0).dtype;
   if (dtype == DType::Bool) {
-    Val sum = c.b.dot_general(c.b.convert(x, DType::Int), c.b.convert(y, DType::Int), dims,
-                              DType::Int);
+    Val sum =
+        c.b.dot_general(c.b.convert(x, DType::Int), c.b.convert(y, DType::Int), dims, DType::Int);
     return c.b.convert(sum, DType::Bool);
   }
   DType result = c10::isReducedFloatingType(dtype) ? DType::Float : dtype;
@@ -72,12 +72,8 @@ void lower_vdot(LowerContext& c) {
   c.set(0, inner_product(c, conj({c.b, c.tensor(0)}).value(), c.tensor(1)));
 }
 
-void lower_addmm(LowerContext& c) {
-  add_product(c, matrix_product(c, 1, 2), 3, 4);
-}
-void lower_baddbmm(LowerContext& c) {
-  add_product(c, batched_product(c, 1, 2), 3, 4);
-}
+void lower_addmm(LowerContext& c) { add_product(c, matrix_product(c, 1, 2), 3, 4); }
+void lower_baddbmm(LowerContext& c) { add_product(c, batched_product(c, 1, 2), 3, 4); }
 void lower_addmv(LowerContext& c) {
   add_product(c, matrix_vector(c, c.tensor(1), c.tensor(2)), 3, 4);
 }

@@ -112,11 +112,15 @@ TEST(BuilderText, WritesNumbersBitByBit) {
 TEST(BuilderText, NamesTheOperationThatDoesNotFit) {
   EXPECT_EQ(message_of([](Builder& b, Val x) { b.reshape(x, {4}); }),
             "stablehlo.reshape: [4] does not fit tensor<2x3xf32>");
-  EXPECT_EQ(message_of([](Builder& b, Val x) { b.add(x, b.full(0.0, {DType::Int, {2, 3}})); }),
+  EXPECT_EQ(message_of([](Builder& b, Val x) {
+              b.add(x, b.full(0.0, {DType::Int, {2, 3}}));
+            }),
             "stablehlo.add: operands differ: tensor<2x3xf32> and tensor<2x3xi32>");
   EXPECT_EQ(message_of([](Builder& b, Val x) { b.slice_dim(x, 1, 2, 4); }),
             "stablehlo.slice: [2, 4] does not fit tensor<2x3xf32>");
-  EXPECT_EQ(message_of([](Builder& b, Val x) { b.expand(x, {2, 4}); }),
+  EXPECT_EQ(message_of([](Builder& b, Val x) {
+              b.expand(x, {2, 4});
+            }),
             "stablehlo.broadcast_in_dim: [2, 4] does not fit tensor<2x3xf32>");
   EXPECT_EQ(message_of([](Builder& b, Val) { b.constant(0.0, DType::QInt8); }),
             "dtype QInt8 has no counterpart on the xla device");
