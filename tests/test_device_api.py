@@ -368,6 +368,7 @@ def test_tensor_ids_are_stable_and_distinct():
     one.add_(1)
     torch_xla.sync()
     assert _XLAC._xla_get_tensor_id(one) == identity != _XLAC._xla_get_tensor_id(two)
+    assert _XLAC._xla_get_tensor_id(one.detach()) == identity  # as transformers expects of ties
     assert _XLAC._xla_get_default_device() == "xla:0"
 
 

@@ -31,7 +31,7 @@ model = torch.nn.Sequential(torch.nn.Linear(4, 16), torch.nn.ReLU(), torch.nn.Li
 optimizer = torch.optim.AdamW(model.parameters(), lr=0.02)
 inputs = torch.randn(40, 4)
 data = torch.utils.data.TensorDataset(inputs, inputs.sum(1, keepdim=True))
-loader = torch.utils.data.DataLoader(data, batch_size=8, shuffle=True)
+loader = torch.utils.data.DataLoader(data, batch_size=8)
 scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 5)
 model, optimizer, loader, scheduler = accelerator.prepare(model, optimizer, loader, scheduler)
 losses, synced = [], []

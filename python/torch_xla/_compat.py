@@ -15,6 +15,11 @@ def install() -> None:
         setattr(_XLAC, name, function)
 
 
+def _tensor_id(tensor: torch.Tensor) -> int:
+    """Libraries use it to find tied weights: it is that of the storage."""
+    return tensor.untyped_storage().data_ptr()
+
+
 def _default_device() -> str:
     return f"xla:{_XLAC.current_device()}"
 
@@ -77,7 +82,7 @@ def _memory_info(device: str) -> dict[str, int]:
 
 
 _NAMES: dict[str, Callable[..., Any]] = {
-    "_xla_get_tensor_id": _XLAC.tensor_id,
+    "_xla_get_tensor_id": _tensor_id,
     "_xla_get_default_device": _default_device,
     "_xla_set_default_device": _set_default_device,
     "_xla_get_default_device_ordinal": _XLAC.current_device,

@@ -1,5 +1,7 @@
 #include "pjrt/api.h"
 
+#include <type_traits>
+
 namespace torch_xla::pjrt {
 
 void Api::discard(PJRT_Error* error) const noexcept {
@@ -40,7 +42,10 @@ void Api::raise(PJRT_Error* error, const char* name, const char* doing) const {
 
 const PJRT_Extension_Base* Api::find_extension(PJRT_Extension_Type type) const {
   for (const PJRT_Extension_Base* e = table_->extension_start; e != nullptr; e = e->next) {
-    if (e->type == type) {
+    // Newer plugins have types outside this build's enumeration: read as a number.
+    std::underlying_type_t<PJRT_Extension_Type> found;
+    std::memcpy(&found, &e->type, sizeof(found));
+    if (found == static_cast<decltype(found)>(type)) {
       return e;
     }
   }

@@ -8,10 +8,13 @@
 
 #include <atomic>
 #include <mutex>
+#include <string_view>
 
 namespace torch_xla::pjrt {
 
 namespace {
+
+constexpr std::string_view kNullDevice = "NULL";
 
 struct Process {
   std::mutex mutex;
@@ -23,38 +26,43 @@ Process& process() {
   return *instance;
 }
 
-std::unique_ptr<Client> start() {
-  std::string device = env::string("PJRT_DEVICE");
-  if (device == "NULL") {
+std::unique_ptr<Client> start(const std::string& device, const std::string& plugin) {
+  if (device == kNullDevice) {
     return make_null_client(static_cast<int>(env::integer("CPU_NUM_DEVICES")));
   }
-  return start_plugin_client(find_plugin(device), device);
+  return start_plugin_client(plugin, device);
+}
+
+Client& start_once() {
+  // Found without the lock: the front end's finder may need Python's, which other threads hold
+  // while they wait for ours.
+  std::string device = env::string("PJRT_DEVICE");
+  std::string plugin = device == kNullDevice ? "" : find_plugin(device);
+  Process& p = process();
+  std::lock_guard<std::mutex> lock(p.mutex);
+  Client* running = p.client.load(std::memory_order_acquire);
+  if (running == nullptr) {
+    // Never destroyed: buffers of static objects, and of Python objects that outlive the
+    // interpreter, may be released after any order of destruction we could choose.
+    running = start(device, plugin).release();
+    p.client.store(running, std::memory_order_release);
+  }
+  return *running;
 }
 
 }  // namespace
 
 Client& client() {
   refuse_forked_child();
-  Process& p = process();
-  Client* running = p.client.load(std::memory_order_acquire);
-  if (running == nullptr) {
-    std::lock_guard<std::mutex> lock(p.mutex);
-    running = p.client.load(std::memory_order_acquire);
-    if (running == nullptr) {
-      // Never destroyed: buffers of static objects, and of Python objects that outlive the
-      // interpreter, may be released after any order of destruction we could choose.
-      running = start().release();
-      p.client.store(running, std::memory_order_release);
-    }
-  }
-  return *running;
+  Client* running = process().client.load(std::memory_order_acquire);
+  return running != nullptr ? *running : start_once();
 }
 
 bool client_started() { return process().client.load(std::memory_order_acquire) != nullptr; }
 
 int device_count_hint() {
   std::string device = env::string("PJRT_DEVICE");
-  bool known_before_start = device == "CPU" || device == "NULL";
+  bool known_before_start = device == "CPU" || device == kNullDevice;
   // A forked child may ask: PyTorch counts devices in places that use none.
   if (known_before_start && (!client_started() || in_forked_child)) {
     return static_cast<int>(env::integer("CPU_NUM_DEVICES"));

@@ -40,8 +40,9 @@ std::string path_from_finder(const std::string& device) {
 // For programs without Python: the embedded CPU plugin beside our library, or in the package next
 // to ours (site-packages/torch_xla/lib/libtorch_xla.so).
 std::string path_beside_us() {
+  static const char kInThisLibrary = 0;
   Dl_info us;
-  if (dladdr(reinterpret_cast<void*>(&find_plugin), &us) == 0) {
+  if (dladdr(&kInThisLibrary, &us) == 0) {
     return "";
   }
   std::error_code error;

@@ -44,16 +44,20 @@ std::string default_directory() {
 
 std::shared_ptr<DiskCache> disk_cache() {
   CacheSlot& s = slot();
-  std::lock_guard<std::mutex> lock(s.mutex);
-  std::string directory;
-  if (env::flag("TORCH_XLA_CACHE")) {
-    directory = s.chosen.empty() ? default_directory() : s.chosen;
+  const bool wanted = env::flag("TORCH_XLA_CACHE");
+  const std::string by_default = default_directory();
+  std::unique_lock<std::mutex> lock(s.mutex);
+  const std::string directory = !wanted ? "" : s.chosen.empty() ? by_default : s.chosen;
+  const bool readonly = s.readonly;
+  if (s.cache && s.directory == directory) {
+    return s.cache;
   }
-  if (!s.cache || s.directory != directory) {
-    s.cache = std::make_shared<DiskCache>(directory, s.readonly);
-    s.directory = directory;
-  }
-  return s.cache;
+  lock.unlock();  // opening may warn, through a front end with locks of its own
+  auto opened = std::make_shared<DiskCache>(directory, readonly);
+  lock.lock();
+  s.cache = opened;
+  s.directory = directory;
+  return opened;
 }
 
 std::string cache_key(const ProgramSource& source) {

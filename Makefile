@@ -1,0 +1,27 @@
+# Every target does its own set-up (dev/setup) and leaves a ready environment in .venv.
+.PHONY: build test test-cpp test-python demo lint format clean
+
+build:
+	dev/build
+
+test: test-cpp test-python
+
+test-cpp: build
+	build/release/torch_xla_tests --gtest_brief=1
+
+test-python: build
+	.venv/bin/python -m pytest
+
+demo: build
+	.venv/bin/python examples/train_decoder.py
+
+lint:
+	dev/setup
+	dev/check
+
+format:
+	dev/setup
+	dev/check --fix
+
+clean:
+	rm -rf build .venv

@@ -1,0 +1,59 @@
+"""Check that each folder of src/ includes only folders below it, and that files stay small."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+# From top to bottom: a folder includes only those after it.
+LAYERS = [
+    "pure",
+    "compile",
+    "record",
+    "eager",
+    "host_ops",
+    "storage",
+    "graph",
+    "lower",
+    "stablehlo",
+    "program",
+    "pjrt",
+    "ir",
+    "sharding",
+    "metrics",
+    "base",
+]
+ATEN_LAYERS = {"pure", "compile", "record", "eager", "host_ops", "storage"}
+# The dispatcher-facing headers that lower layers may use: plain vocabulary, no operators.
+MAX_LINES = 600
+
+
+def problems_of(path: Path) -> list[str]:
+    text = path.read_text()
+    found = []
+    if text.count("\n") > MAX_LINES:
+        found.append(f"{path}: {text.count(chr(10))} lines, more than {MAX_LINES}")
+    if path.parts[0] != "src":
+        return found
+    layer = path.parts[1]
+    for included in re.findall(r'#include "(\w+)/', text):
+        if included in LAYERS and LAYERS.index(included) < LAYERS.index(layer):
+            found.append(f"{path}: {layer}/ includes {included}/, which is above it")
+    if layer not in ATEN_LAYERS and re.search(r"#include <(ATen|torch)/", text):
+        found.append(f"{path}: {layer}/ includes ATen; it belongs into a layer of storage/ or above")
+    if "Python.h" in text or "pybind11" in text:
+        found.append(f"{path}: the core knows no Python")
+    return found
+
+
+def main() -> None:
+    listing = subprocess.run(["git", "ls-files"], capture_output=True, text=True, check=True)
+    sources = [Path(name) for name in listing.stdout.splitlines()]
+    checked = [path for path in sources if path.suffix in {".cpp", ".h", ".py"} and path.exists()]
+    problems = [problem for path in checked for problem in problems_of(path)]
+    print("\n".join(problems), end="\n" if problems else "")
+    sys.exit(bool(problems))
+
+
+if __name__ == "__main__":
+    main()
