@@ -7,7 +7,7 @@ build:
 test: test-cpp test-python
 
 test-cpp: build
-	build/release/torch_xla_tests --gtest_brief=1
+	ctest --test-dir build/release -j 2 --output-on-failure
 
 test-python: build
 	.venv/bin/python -m pytest

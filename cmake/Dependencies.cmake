@@ -20,6 +20,8 @@ set(remedy "Run dev/setup, or point Python_EXECUTABLE to an environment that has
 find_python_package(TORCH_DIR torch "${remedy}")
 find_python_package(PJRT_DIR xla_plugins.xla_cpu_pjrt "${remedy} (pip package xla-cpu-pjrt)")
 find_python_package(JAXLIB_DIR jaxlib "${remedy}")
+find_python_package(EMBEDDED_DIR fastatomstruct_xla_cpu "${remedy}")
+set(EMBEDDED_PLUGIN ${EMBEDDED_DIR}/libpjrt_cpu.so)
 message(STATUS "PyTorch: ${TORCH_DIR}")
 
 function(import_torch_library target name)

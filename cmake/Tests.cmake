@@ -15,5 +15,17 @@ elseif(test_sources)
     precompile_header(aten_test_objects cmake/aten_pch.h)
     target_sources(torch_xla_tests PRIVATE $<TARGET_OBJECTS:aten_test_objects>)
   endif()
-  gtest_discover_tests(torch_xla_tests DISCOVERY_MODE PRE_TEST)
+  # Every test that needs a plugin takes it from here; the suite of what a plugin must do runs a
+  # second time, with the other one.
+  gtest_discover_tests(torch_xla_tests DISCOVERY_MODE PRE_TEST
+    PROPERTIES ENVIRONMENT "TORCH_XLA_PLUGIN_PATH=${EMBEDDED_PLUGIN}")
+  gtest_discover_tests(torch_xla_tests DISCOVERY_MODE PRE_TEST
+    TEST_FILTER "PluginTest*:FfiTest*" TEST_PREFIX "xla_cpu_pjrt/"
+    PROPERTIES ENVIRONMENT "TORCH_XLA_PLUGIN_PATH=${PJRT_DIR}/xla_cpu_pjrt.so")
+
+  # The generated pages of docs/ are those of the tables in the source.
+  add_executable(reference_pages dev/reference_pages.cpp)
+  target_link_libraries(reference_pages PRIVATE torch_xla torch_xla_build)
+  add_test(NAME reference_pages
+           COMMAND reference_pages --check ${CMAKE_CURRENT_SOURCE_DIR}/docs)
 endif()

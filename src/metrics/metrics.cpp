@@ -1,17 +1,157 @@
 #include "metrics/metrics.h"
+
+#include <deque>
 #include <map>
-#include <mutex>
 #include <memory>
+#include <mutex>
+#include <string_view>
+
 namespace torch_xla::metrics {
-struct M : Metric { MetricData d; std::mutex m; void add(double s) override { std::lock_guard l(m); d.count++; d.total+=s; } };
-static std::mutex mu; static std::map<std::string,std::unique_ptr<Counter>> cs; static std::map<std::string,std::unique_ptr<M>> ms;
-Counter& counter(const std::string& n){ std::lock_guard l(mu); auto& c=cs[n]; if(!c) c=std::make_unique<Counter>(); return *c;}
-Metric& metric(const std::string& n, Unit){ std::lock_guard l(mu); auto& c=ms[n]; if(!c) c=std::make_unique<M>(); return *c;}
-std::vector<std::string> counter_names(){ std::vector<std::string> r; for(auto&[k,v]:cs) if(v->value()) r.push_back(k); return r;}
-std::vector<std::string> metric_names(){ std::vector<std::string> r; for(auto&[k,v]:ms) if(v->d.count) r.push_back(k); return r;}
-int64_t counter_value(const std::string& n, bool* f){ auto i=cs.find(n); if(f)*f=i!=cs.end(); return i==cs.end()?0:i->second->value();}
-MetricData metric_data(const std::string& n, bool* f){ auto i=ms.find(n); if(f)*f=i!=ms.end(); return i==ms.end()?MetricData{}:i->second->d;}
-void clear_counters(){ for(auto&[k,v]:cs) v->clear(); } void clear_metrics(){ for(auto&[k,v]:ms){ v->d={}; } }
-std::string report(bool){ std::string r; for(auto&[k,v]:cs) r+=k+" "+std::to_string(v->value())+"\n"; for(auto&[k,v]:ms) r+=k+" n="+std::to_string(v->d.count)+" total_ms="+std::to_string(v->d.total/1e6)+"\n"; return r;}
-std::string short_report(const std::vector<std::string>&, const std::vector<std::string>&){ return report(); }
+
+namespace {
+
+// Samples kept for percentiles and rates; totals cover all.
+constexpr size_t kKeptSamples = 1024;
+
+Unit declared_unit(const std::string& name, Unit otherwise) {
+  static const std::map<std::string_view, Unit> units = {
+#define COUNTER(name, description)
+#define METRIC(name, unit, description) {#name, Unit::unit},
+#include "metrics/metrics.inc"
+#undef METRIC
+#undef COUNTER
+  };
+  auto found = units.find(name);
+  return found == units.end() ? otherwise : found->second;
 }
+
+double unix_time() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+class SampledMetric : public Metric {
+ public:
+  explicit SampledMetric(Unit unit) : unit_(unit) {}
+
+  void add(double sample) override {
+    std::lock_guard lock(mutex_);
+    ++count_;
+    total_ += sample;
+    samples_.emplace_back(unix_time(), sample);
+    if (samples_.size() > kKeptSamples) {
+      samples_.pop_front();
+    }
+  }
+
+  MetricData data() const {
+    std::lock_guard lock(mutex_);
+    return {count_, total_, {samples_.begin(), samples_.end()}, unit_};
+  }
+
+  void clear() {
+    std::lock_guard lock(mutex_);
+    count_ = 0;
+    total_ = 0;
+    samples_.clear();
+  }
+
+ private:
+  const Unit unit_;
+  mutable std::mutex mutex_;
+  int64_t count_ = 0;
+  double total_ = 0;
+  std::deque<std::pair<double, double>> samples_;
+};
+
+// Leaked: threads may still count while the process ends.
+struct Registry {
+  std::mutex mutex;
+  std::map<std::string, std::unique_ptr<Counter>> counters;
+  std::map<std::string, std::unique_ptr<SampledMetric>> metrics;
+};
+
+Registry& registry() {
+  static Registry* registry = new Registry;
+  return *registry;
+}
+
+}  // namespace
+
+Counter& counter(const std::string& name) {
+  std::lock_guard lock(registry().mutex);
+  auto& entry = registry().counters[name];
+  if (entry == nullptr) {
+    entry = std::make_unique<Counter>();
+  }
+  return *entry;
+}
+
+Metric& metric(const std::string& name, Unit unit) {
+  std::lock_guard lock(registry().mutex);
+  auto& entry = registry().metrics[name];
+  if (entry == nullptr) {
+    entry = std::make_unique<SampledMetric>(declared_unit(name, unit));
+  }
+  return *entry;
+}
+
+std::vector<std::string> counter_names() {
+  std::lock_guard lock(registry().mutex);
+  std::vector<std::string> names;
+  for (const auto& [name, counter] : registry().counters) {
+    if (counter->value() != 0) {
+      names.push_back(name);
+    }
+  }
+  return names;
+}
+
+std::vector<std::string> metric_names() {
+  std::lock_guard lock(registry().mutex);
+  std::vector<std::string> names;
+  for (const auto& [name, metric] : registry().metrics) {
+    if (metric->data().count != 0) {
+      names.push_back(name);
+    }
+  }
+  return names;
+}
+
+int64_t counter_value(const std::string& name, bool* found) {
+  std::lock_guard lock(registry().mutex);
+  auto entry = registry().counters.find(name);
+  const int64_t value = entry == registry().counters.end() ? 0 : entry->second->value();
+  if (found != nullptr) {
+    *found = value != 0;
+  }
+  return value;
+}
+
+MetricData metric_data(const std::string& name, bool* found) {
+  std::lock_guard lock(registry().mutex);
+  auto entry = registry().metrics.find(name);
+  MetricData data;
+  if (entry != registry().metrics.end()) {
+    data = entry->second->data();
+  }
+  if (found != nullptr) {
+    *found = data.count != 0;
+  }
+  return data;
+}
+
+void clear_counters() {
+  std::lock_guard lock(registry().mutex);
+  for (auto& [name, counter] : registry().counters) {
+    counter->clear();
+  }
+}
+
+void clear_metrics() {
+  std::lock_guard lock(registry().mutex);
+  for (auto& [name, metric] : registry().metrics) {
+    metric->clear();
+  }
+}
+
+}  // namespace torch_xla::metrics

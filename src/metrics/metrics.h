@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace torch_xla::metrics {
@@ -30,6 +31,7 @@ class Metric {
   virtual ~Metric() = default;
   virtual void add(double sample) = 0;
 };
+// Created on first use, never destroyed. metrics.inc decides the unit of the names it has.
 Metric& metric(const std::string& name, Unit unit = Unit::Nanoseconds);
 
 // Adds the nanoseconds of its life to a metric.
@@ -37,10 +39,9 @@ class Timed {
  public:
   explicit Timed(Metric& metric) : metric_(metric), start_(std::chrono::steady_clock::now()) {}
   ~Timed() {
-    metric_.add(static_cast<double>(
-        std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() -
-                                                             start_)
-            .count()));
+    metric_.add(static_cast<double>(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                        std::chrono::steady_clock::now() - start_)
+                                        .count()));
   }
   Timed(const Timed&) = delete;
   Timed& operator=(const Timed&) = delete;
@@ -63,8 +64,14 @@ int64_t counter_value(const std::string& name, bool* found = nullptr);
 MetricData metric_data(const std::string& name, bool* found = nullptr);
 void clear_counters();
 void clear_metrics();
+
+// Everything that counted, in the format of PyTorch/XLA's reports.
 std::string report(bool with_percentiles = true);
+// Only what is named; with no names, the telling ones and the operators that were not lowered.
 std::string short_report(const std::vector<std::string>& counters,
                          const std::vector<std::string>& metrics);
+
+// metrics.inc as a page for docs/metrics.md.
+std::string markdown();
 
 }  // namespace torch_xla::metrics

@@ -12,7 +12,7 @@ namespace {
 
 std::vector<StatePtr> states_of(c10::ArrayRef<c10::IValue> arguments) {
   std::vector<StatePtr> states;
-  for (const at::Tensor& tensor : flatten_tensors({arguments.begin(), arguments.end()})) {
+  for (const at::Tensor& tensor : flatten_tensors(arguments.vec())) {
     if (is_xla(tensor)) {
       states.push_back(state_of(tensor));
     }
@@ -21,7 +21,7 @@ std::vector<StatePtr> states_of(c10::ArrayRef<c10::IValue> arguments) {
 }
 
 int device_of_call(c10::ArrayRef<c10::IValue> arguments) {
-  for (const at::Tensor& tensor : flatten_tensors({arguments.begin(), arguments.end()})) {
+  for (const at::Tensor& tensor : flatten_tensors(arguments.vec())) {
     if (is_xla(tensor)) {
       return tensor.device().index();
     }

@@ -1,0 +1,36 @@
+#include "torch_xla/torch_xla.h"
+
+#include "base/error.h"
+#include "metrics/metrics.h"
+#include "pjrt/client.h"
+#include "record/call.h"
+#include "storage/sync.h"
+
+namespace torch_xla {
+
+c10::Device device(std::optional<int> index) {
+  const int chosen = index.value_or(current_device());
+  const int count = device_count();
+  if (chosen < 0 || chosen >= count) {
+    throw Error("torch_xla::device(" + std::to_string(chosen) + "): the devices are 0 to " +
+                std::to_string(count - 1));
+  }
+  return device_of(chosen);
+}
+
+int device_count() { return pjrt::client().device_count(); }
+
+void sync(bool wait) { sync_all_devices(wait); }
+
+std::string metrics_report() { return metrics::report(); }
+
+int64_t counter_value(const std::string& name) { return metrics::counter_value(name); }
+
+int64_t sample_count(const std::string& name) { return metrics::metric_data(name).count; }
+
+void clear_metrics() {
+  metrics::clear_counters();
+  metrics::clear_metrics();
+}
+
+}  // namespace torch_xla
