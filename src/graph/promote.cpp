@@ -76,8 +76,7 @@ VariantPtr Structure::compile(const Graph& graph, const std::string& name) const
   variant->placement = place(graph.numbers, choose_promoted(variants_, graph.numbers));
   LoweredModule module = [&] {
     metrics::Timed timed(metrics::metric("LowerTime"));
-    bool host_calls = can_call_host != nullptr && can_call_host();
-    return lower_graph(graph, name, variant->placement, host_calls);
+    return lower_graph(graph, name, variant->placement, pjrt::client().host_memory());
   }();
   variant->pinned = std::move(module.pinned);
   ProgramSource source;

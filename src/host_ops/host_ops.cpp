@@ -82,9 +82,6 @@ bool host_calls_available() {
   return available;
 }
 
-// Any lowering may choose a host call, so programs ask, not only operators without a lowering.
-[[maybe_unused]] static const bool kInstalled = (can_call_host = &host_calls_available) != nullptr;
-
 void register_host_op(const Signature& signature, const c10::OperatorHandle& op) {
   registry().add(signature, op);
 }

@@ -30,8 +30,4 @@ LoweredModule lower_graph(const Graph& graph, const std::string& name,
 // The custom call target of host operators, and the type of number operands they are given.
 inline constexpr const char* kHostCallTarget = "torch_xla_host_op";
 
-// Whether programs of the running client may call host operators; asked before a program is
-// lowered. Set by host_ops/, a higher layer, which registers the target when first asked.
-inline bool (*can_call_host)() = nullptr;
-
 }  // namespace torch_xla
