@@ -1,4 +1,7 @@
 // Sorting and selecting by rank. NaN is greater than every number, as in PyTorch.
+//
+// Where host memory is device memory ATen's kernels run instead: XLA's CPU sort was measured 3 to
+// 100 times slower at every size from 64 elements to 2 million, topk(50) of 8 x 32000 35 times.
 #include <limits>
 
 #include "lower/index.h"
@@ -147,21 +150,30 @@ void lower_median_dim(LowerContext& c) {
   set_reshaped(c, s.values, s.indices);
 }
 
+template <LowerFunction elsewhere>
+void host_or(LowerContext& c) {
+  if (c.host_memory()) {
+    c.call_host();
+  } else {
+    elsewhere(c);
+  }
+}
+
 }  // namespace
 
 void register_sort(LowerTable& table) {
   table.insert({
-      {"aten::sort", {lower_sort<1>}},
-      {"aten::sort.stable", {lower_sort<2>}},
-      {"aten::argsort", {lower_argsort<1>}},
-      {"aten::argsort.stable", {lower_argsort<2>}},
-      {"aten::msort", {lower_msort}},
-      {"aten::topk", {lower_topk}},
-      {"aten::kthvalue", {lower_kthvalue}},
-      {"aten::median", {lower_median<NaN::Wins>}},
-      {"aten::nanmedian", {lower_median<NaN::Ignored>}},
-      {"aten::median.dim", {lower_median_dim<NaN::Wins>}},
-      {"aten::nanmedian.dim", {lower_median_dim<NaN::Ignored>}},
+      {"aten::sort", {host_or<lower_sort<1>>}},
+      {"aten::sort.stable", {host_or<lower_sort<2>>}},
+      {"aten::argsort", {host_or<lower_argsort<1>>}},
+      {"aten::argsort.stable", {host_or<lower_argsort<2>>}},
+      {"aten::msort", {host_or<lower_msort>}},
+      {"aten::topk", {host_or<lower_topk>}},
+      {"aten::kthvalue", {host_or<lower_kthvalue>}},
+      {"aten::median", {host_or<lower_median<NaN::Wins>>}},
+      {"aten::nanmedian", {host_or<lower_median<NaN::Ignored>>}},
+      {"aten::median.dim", {host_or<lower_median_dim<NaN::Wins>>}},
+      {"aten::nanmedian.dim", {host_or<lower_median_dim<NaN::Ignored>>}},
   });
 }
 

@@ -6,17 +6,29 @@ namespace torch_xla::pjrt {
 
 namespace {
 
-// Field numbers of CompileOptionsProto and, inside it, ExecutableBuildOptionsProto.
+// Field numbers of CompileOptionsProto and, inside it, ExecutableBuildOptionsProto and a map from
+// names of XLA's flags to OptionOverrideProto.
 constexpr int kExecutableBuildOptions = 3;
 constexpr int kCompilePortable = 4;
+constexpr int kFlags = 7;
 constexpr int kDeviceOrdinal = 1;
 constexpr int kReplicas = 4;
 constexpr int kPartitions = 5;
 constexpr int kUseSpmd = 6;
+constexpr int kMapKey = 1, kMapValue = 2;
+constexpr int kBoolValue = 2;
+
+void write_flag(std::string& message, std::string_view name, bool value) {
+  std::string value_message, entry;
+  wire::write_integer(value_message, kBoolValue, value);
+  wire::write_bytes(entry, kMapKey, name);
+  wire::write_bytes(entry, kMapValue, value_message);
+  wire::write_bytes(message, kFlags, entry);
+}
 
 }  // namespace
 
-std::string encode_compile_options(const CompileOptions& options) {
+std::string encode_compile_options(const CompileOptions& options, std::string_view platform) {
   std::string build;
   wire::write_integer(build, kDeviceOrdinal, -1);
   wire::write_integer(build, kReplicas, options.replicas);
@@ -28,6 +40,10 @@ std::string encode_compile_options(const CompileOptions& options) {
   wire::write_bytes(message, kExecutableBuildOptions, build);
   if (options.replicas == 1 && options.partitions == 1) {
     wire::write_integer(message, kCompilePortable, 1);  // one program runs on any device
+  }
+  if (platform == "cpu") {
+    // By default XLA's CPU maximum(1, NaN) is 1 or NaN, whichever way the operands stand.
+    write_flag(message, "xla_cpu_enable_fast_min_max", false);
   }
   return message;
 }

@@ -178,7 +178,7 @@ BufferPtr PluginClient::buffer_from_host(const void* data, const TensorType& typ
 ExecutablePtr PluginClient::compile(const std::string& stablehlo, const CompileOptions& options,
                                     std::vector<TensorType> output_types) {
   PJRT_Program program = mlir_program(stablehlo);
-  std::string encoded = encode_compile_options(options);
+  std::string encoded = encode_compile_options(options, platform_name_);
   auto args = PJRT_ARGS(PJRT_Client_Compile);
   args.client = client_;
   args.program = &program;
@@ -190,7 +190,7 @@ ExecutablePtr PluginClient::compile(const std::string& stablehlo, const CompileO
 
 ExecutablePtr PluginClient::deserialize(const std::string& bytes, const CompileOptions& options,
                                         std::vector<TensorType> output_types) {
-  std::string encoded = encode_compile_options(options);
+  std::string encoded = encode_compile_options(options, platform_name_);
   auto args = PJRT_ARGS(PJRT_Executable_DeserializeAndLoad);
   args.client = client_;
   args.serialized_executable = bytes.data();

@@ -40,16 +40,24 @@ TEST(WireTest, RefusesDamagedMessages) {
 
 TEST(CompileOptionsTest, EncodesOneDevice) {
   // 3: {1: -1, 4: 1, 5: 1}, 4: true
-  EXPECT_EQ(encode_compile_options({}),
+  EXPECT_EQ(encode_compile_options({}, "tpu"),
             std::string("\x1a\x0f\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x20\x01\x28\x01"
                         "\x20\x01"));
 }
 
 TEST(CompileOptionsTest, EncodesPartitions) {
   // 3: {1: -1, 4: 1, 5: 8, 6: true}
-  EXPECT_EQ(encode_compile_options({.replicas = 1, .partitions = 8, .spmd = true}),
+  EXPECT_EQ(encode_compile_options({.replicas = 1, .partitions = 8, .spmd = true}, "tpu"),
             std::string("\x1a\x11\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x20\x01\x28\x08"
                         "\x30\x01"));
+}
+
+TEST(CompileOptionsTest, AsksTheCpuForNaN) {
+  std::string options = encode_compile_options({}, "cpu");
+  // 7: {1: flag, 2: {2: false}}
+  std::string flag = "xla_cpu_enable_fast_min_max";
+  std::string wanted = std::string("\x3a\x21\x0a\x1b") + flag + std::string("\x12\x02\x10\x00", 4);
+  EXPECT_EQ(options, encode_compile_options({}, "tpu") + wanted);
 }
 
 std::string shape(int64_t type, int64_t dimension) {
