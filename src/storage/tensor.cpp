@@ -1,5 +1,6 @@
 #include "storage/tensor.h"
 
+#include "metrics/metrics.h"
 #include "storage/internal_ops.h"
 
 #include <c10/core/Allocator.h>
@@ -87,6 +88,8 @@ c10::Storage make_storage(int64_t nbytes, int device) {
 
 at::Tensor make_tensor(c10::Storage storage, DType dtype, c10::IntArrayRef sizes,
                        c10::IntArrayRef strides, int64_t offset) {
+  static metrics::Counter& created = metrics::counter("CreateXlaTensor");
+  created.add();
   at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
       std::move(storage), c10::DispatchKeySet(c10::DispatchKey::XLA),
       c10::scalarTypeToTypeMeta(dtype));
