@@ -50,6 +50,7 @@ PYBIND11_MODULE(_XLAC, m) {
   bind_sync(m);
   bind_random(m);
   bind_metrics(m);
+  bind_decompose(m);
   bind_location(m);
 }
 

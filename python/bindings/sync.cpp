@@ -49,6 +49,7 @@ void bind_sync(pybind11::module& m) {
   m.def("sync_tensors", &sync_tensors, NoGil());
   m.def("wait_device_ops", &wait, pybind11::arg("device") = -1, NoGil());
   m.def("tensor_id", &tensor_id);
+  m.def("resize_storage", &resize_storage, NoGil());
   m.def("pending_node_count", &pending_nodes, NoGil());
   m.def("tensors_ir_text",
         [](const std::vector<at::Tensor>& t) { return pending_text(t, GraphText::Ir); }, NoGil());

@@ -76,7 +76,7 @@ VariantPtr Structure::compile(const Graph& graph, const std::string& name) const
   variant->placement = place(graph.numbers, choose_promoted(variants_, graph.numbers));
   LoweredModule module = [&] {
     metrics::Timed timed(metrics::metric("LowerTime"));
-    return lower_graph(graph, name, variant->placement, pjrt::client().host_memory());
+    return lower_graph(graph, name, variant->placement, pjrt::client().has_ffi());
   }();
   variant->pinned = std::move(module.pinned);
   ProgramSource source;

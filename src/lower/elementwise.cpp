@@ -1,5 +1,6 @@
 // One- and two-operand arithmetic.
 #include "lower/activation.h"
+#include "lower/common.h"
 #include "lower/elementwise.h"
 
 #include <cmath>
@@ -30,7 +31,6 @@ UNARY(cos, "cosine")
 UNARY(tan, "tan")
 UNARY(tanh, "tanh")
 UNARY(sigmoid, "logistic")
-UNARY(cbrt, "cbrt")
 #undef UNARY
 
 #define CHLO(name, op) \
@@ -42,7 +42,6 @@ CHLO(erf, "erf")
 CHLO(erfc, "erfc")
 CHLO(erfinv, "erf_inv")
 CHLO(lgamma, "lgamma")
-CHLO(digamma, "digamma")
 CHLO(asin, "asin")
 CHLO(acos, "acos")
 CHLO(atan, "atan")
@@ -52,6 +51,13 @@ CHLO(asinh, "asinh")
 CHLO(acosh, "acosh")
 CHLO(atanh, "atanh")
 #undef CHLO
+
+void lower_digamma(LowerContext& c) {
+  Expr x = operand(c, 0);
+  Expr value{c.b, c.b.chlo("digamma", x.value())};
+  // At zero it is the infinity of the other sign, at negative integers undefined.
+  finish(c, where(x == 0, -1.0 / x, value));
+}
 
 void lower_exp2(LowerContext& c) { finish(c, exp(operand(c, 0) * std::log(2.0))); }
 void lower_log2(LowerContext& c) { finish(c, log(operand(c, 0)) / std::log(2.0)); }
@@ -130,8 +136,6 @@ void lower_sgn(LowerContext& c) {
 }
 
 void lower_conj(LowerContext& c) { finish(c, conj(operand(c, 0))); }
-void lower_real(LowerContext& c) { c.set(0, c.b.real(c.tensor(0))); }
-void lower_imag(LowerContext& c) { c.set(0, c.b.imag(c.tensor(0))); }
 
 void lower_angle(LowerContext& c) {
   Val x = c.tensor(0);
@@ -178,10 +182,8 @@ Expr fmod(Expr x, Expr y) { return {x.b(), x.b().binary("remainder", x.value(), 
 
 // Both operands broadcast to the output, in the dtype computations run in.
 std::pair<Expr, Expr> pair(LowerContext& c, size_t first = 0, size_t second = 1) {
-  const Dims& sizes = c.output(0).sizes;
-  Expr x = operand(c, first);
-  Expr y = operand(c, second);
-  return {{c.b, c.b.expand(x.value(), sizes)}, {c.b, c.b.expand(y.value(), sizes)}};
+  DType dtype = compute_dtype(c.output(0).dtype);
+  return {{c.b, broadcast_operand(c, first, dtype)}, {c.b, broadcast_operand(c, second, dtype)}};
 }
 
 // The remainder with the divisor's sign.
@@ -305,8 +307,7 @@ void lower_fmin(LowerContext& c) {
 
 void lower_copysign(LowerContext& c) {
   auto [x, y] = pair(c);
-  // The sign bit of y, that of -0.0 included: 1/y is negative there.
-  Expr negative = (y < 0) || ((y == 0) && (1.0 / y < 0));
+  Expr negative{c.b, sign_bit(c.b, y.value())};
   finish(c, where(negative, -abs(x), abs(x)));
 }
 

@@ -1,5 +1,6 @@
 // Comparisons, logic, bits, selection, clamping, casts and copies.
 #include "lower/activation.h"
+#include "lower/common.h"
 #include "lower/elementwise.h"
 
 #include <cmath>
@@ -9,63 +10,10 @@ namespace torch_xla {
 
 namespace {
 
-// The dtype two operands are compared in: PyTorch's promotion, by ranks of dimension.
-int category(const Val& value) {
-  return c10::isComplexType(value.dtype())     ? 3
-         : c10::isFloatingType(value.dtype())  ? 2
-         : value.dtype() == DType::Bool        ? 0
-                                               : 1;
-}
-
-DType common_dtype(LowerContext& c, size_t first, size_t second) {
-  auto is_number = [&](size_t i) {
-    return std::holds_alternative<NumberRef>(c.signature().arguments[i]);
-  };
-  auto natural = [&](size_t i) {
-    const auto* ref = std::get_if<NumberRef>(&c.signature().arguments[i]);
-    if (ref != nullptr && !ref->is_tensor) {  // a Scalar argument: weak
-      Number::Kind kind = c.signature().number_kinds[ref->slot];
-      DType dtype = kind == Number::Kind::Double ? DType::Double
-                    : kind == Number::Kind::Int  ? DType::Long
-                    : kind == Number::Kind::Bool ? DType::Bool
-                                                 : DType::ComplexDouble;
-      return Val(c.b.constant(0.0, dtype));
-    }
-    return c.tensor(i);
-  };
-  Val x = natural(first);
-  Val y = natural(second);
-  // The lower-ranked operand (numbers first, then 0-d tensors) counts only by category.
-  auto weight = [&](size_t i, const Val& v) { return is_number(i) ? 0 : v.rank() == 0 ? 1 : 2; };
-  int wx = weight(first, x);
-  int wy = weight(second, y);
-  if (wx > wy && category(x) >= category(y)) {
-    return x.dtype();
-  }
-  if (wy > wx && category(y) >= category(x)) {
-    return y.dtype();
-  }
-  if (wx != wy) {  // a float number with an integer tensor compares in float
-    return category(wx < wy ? x : y) == 3 ? DType::ComplexDouble : DType::Double;
-  }
-  return c10::promoteTypes(x.dtype(), y.dtype());
-}
-
-Val as(LowerContext& c, size_t i, DType dtype) {
-  const auto* ref = std::get_if<NumberRef>(&c.signature().arguments[i]);
-  return ref != nullptr && !ref->is_tensor ? c.number(i, dtype) : c.tensor_as(i, dtype);
-}
-
-std::pair<Val, Val> common_pair(LowerContext& c) {
-  DType dtype = common_dtype(c, 0, 1);
-  const Dims& sizes = c.output(0).sizes;
-  return {c.b.expand(as(c, 0, dtype), sizes), c.b.expand(as(c, 1, dtype), sizes)};
-}
-
 template <const char* const& kDirection>
 void lower_compare(LowerContext& c) {
-  auto [x, y] = common_pair(c);
-  c.set(0, c.b.compare(kDirection, x, y));
+  DType dtype = promoted_dtype(c, {0, 1});
+  c.set(0, c.b.compare(kDirection, broadcast_operand(c, 0, dtype), broadcast_operand(c, 1, dtype)));
 }
 const char* const kEq = "EQ";
 const char* const kNe = "NE";
@@ -76,17 +24,14 @@ const char* const kGe = "GE";
 
 template <const char* const& kOp>
 void lower_logical(LowerContext& c) {
-  const Dims& sizes = c.output(0).sizes;
-  Val x = c.b.expand(c.tensor_as(0, DType::Bool), sizes);
-  Val y = c.b.expand(c.tensor_as(1, DType::Bool), sizes);
-  c.set(0, c.b.binary(kOp, x, y));
+  c.set(0, c.b.binary(kOp, broadcast_operand(c, 0, DType::Bool),
+                      broadcast_operand(c, 1, DType::Bool)));
 }
 
 template <const char* const& kOp>
 void lower_bitwise(LowerContext& c) {
   DType dtype = c.output(0).dtype;
-  const Dims& sizes = c.output(0).sizes;
-  c.set(0, c.b.binary(kOp, c.b.expand(as(c, 0, dtype), sizes), c.b.expand(as(c, 1, dtype), sizes)));
+  c.set(0, c.b.binary(kOp, broadcast_operand(c, 0, dtype), broadcast_operand(c, 1, dtype)));
 }
 const char* const kAnd = "and";
 const char* const kOr = "or";
@@ -95,9 +40,8 @@ const char* const kShiftLeft = "shift_left";
 
 void lower_shift_right(LowerContext& c) {
   DType dtype = c.output(0).dtype;
-  const Dims& sizes = c.output(0).sizes;
   const char* op = c10::isSignedType(dtype) ? "shift_right_arithmetic" : "shift_right_logical";
-  c.set(0, c.b.binary(op, c.b.expand(as(c, 0, dtype), sizes), c.b.expand(as(c, 1, dtype), sizes)));
+  c.set(0, c.b.binary(op, broadcast_operand(c, 0, dtype), broadcast_operand(c, 1, dtype)));
 }
 
 void lower_logical_not(LowerContext& c) {
@@ -146,49 +90,39 @@ void lower_signbit(LowerContext& c) {
                                       : b.compare("LT", x, b.scalar_like(x, 0)));
     return;
   }
-  x = b.convert(x, x.dtype() == DType::Double ? DType::Double : DType::Float);
-  DType integer = x.dtype() == DType::Double ? DType::Long : DType::Int;
-  Val bits = b.bitcast_convert(x, {integer, x.dims()});
-  c.set(0, b.compare("LT", bits, b.scalar_like(bits, 0)));
+  c.set(0, sign_bit(b, x));
 }
 
 // ---- selection -----------------------------------------------------------------------------------
 
 void lower_where(LowerContext& c) {
-  const Dims& sizes = c.output(0).sizes;
   DType dtype = c.output(0).dtype;
-  Val condition = c.b.expand(c.tensor_as(0, DType::Bool), sizes);
-  c.set(0, c.b.select(condition, c.b.expand(as(c, 1, dtype), sizes),
-                      c.b.expand(as(c, 2, dtype), sizes)));
+  c.set(0, c.b.select(broadcast_operand(c, 0, DType::Bool), broadcast_operand(c, 1, dtype),
+                      broadcast_operand(c, 2, dtype)));
 }
 
 void lower_masked_fill(LowerContext& c) {
-  const Dims& sizes = c.output(0).sizes;
   DType dtype = c.output(0).dtype;
-  Val mask = c.b.expand(c.tensor_as(1, DType::Bool), sizes);
-  Val value = c.b.expand(as(c, 2, dtype), sizes);
-  c.set(0, c.b.select(mask, value, c.b.expand(c.tensor_as(0, dtype), sizes)));
+  c.set(0, c.b.select(broadcast_operand(c, 1, DType::Bool), broadcast_operand(c, 2, dtype),
+                      broadcast_operand(c, 0, dtype)));
 }
 
 // clamp(self, min?, max?): NaN in any operand wins.
 void lower_clamp(LowerContext& c) {
   DType dtype = c.output(0).dtype;
-  const Dims& sizes = c.output(0).sizes;
-  Val x = c.b.expand(c.tensor_as(0, dtype), sizes);
+  Val x = broadcast_operand(c, 0, dtype);
   if (!c.is_none(1)) {
-    x = c.b.maximum(x, c.b.expand(as(c, 1, dtype), sizes));
+    x = c.b.maximum(x, broadcast_operand(c, 1, dtype));
   }
   if (c.argument_count() > 2 && !c.is_none(2)) {
-    x = c.b.minimum(x, c.b.expand(as(c, 2, dtype), sizes));
+    x = c.b.minimum(x, broadcast_operand(c, 2, dtype));
   }
   c.set(0, x);
 }
 
 void lower_clamp_max(LowerContext& c) {
   DType dtype = c.output(0).dtype;
-  const Dims& sizes = c.output(0).sizes;
-  c.set(0, c.b.minimum(c.b.expand(c.tensor_as(0, dtype), sizes),
-                       c.b.expand(as(c, 1, dtype), sizes)));
+  c.set(0, c.b.minimum(broadcast_operand(c, 0, dtype), broadcast_operand(c, 1, dtype)));
 }
 
 void lower_nan_to_num(LowerContext& c) {
@@ -200,29 +134,25 @@ void lower_nan_to_num(LowerContext& c) {
   Builder& b = c.b;
   DType dtype = x.dtype();
   Val infinity = b.highest(dtype);
-  auto largest = [&] {
-    double value = dtype == DType::Double  ? std::numeric_limits<double>::max()
-                   : dtype == DType::Half  ? 65504.0
+  double largest = dtype == DType::Double     ? std::numeric_limits<double>::max()
+                   : dtype == DType::Half     ? 65504.0
                    : dtype == DType::BFloat16 ? 3.3895313892515355e38
                                               : std::numeric_limits<float>::max();
-    return value;
-  };
   auto replacement = [&](size_t i, double fallback) {
     return c.is_none(i) ? b.constant(fallback, dtype) : c.number(i, dtype);
   };
   Val nan = replacement(1, 0.0);
-  Val high = replacement(2, largest());
-  Val low = replacement(3, -largest());
+  Val high = replacement(2, largest);
+  Val low = replacement(3, -largest);
   Val result = b.select(b.compare("EQ", x, infinity), b.expand(high, x.dims()), x);
   result = b.select(b.compare("EQ", x, b.lowest(dtype)), b.expand(low, x.dims()), result);
   c.set(0, b.select(b.compare("NE", x, x), b.expand(nan, x.dims()), result));
 }
 
 void lower_heaviside(LowerContext& c) {
-  const Dims& sizes = c.output(0).sizes;
   DType dtype = c.output(0).dtype;
-  Expr x{c.b, c.b.expand(c.tensor_as(0, dtype), sizes)};
-  Expr y{c.b, c.b.expand(c.tensor_as(1, dtype), sizes)};
+  Expr x{c.b, broadcast_operand(c, 0, dtype)};
+  Expr y{c.b, broadcast_operand(c, 1, dtype)};
   if (dtype == DType::Bool) {
     c.set(0, c.b.logical_or(x.value(), y.value()));
     return;
@@ -237,7 +167,7 @@ void lower_cast(LowerContext& c) { c.set(0, c.tensor_as(0, c.output(0).dtype)); 
 
 // copy(self, src): only self's sizes and dtype matter.
 void lower_copy(LowerContext& c) {
-  c.set(0, c.b.expand(as(c, 1, c.output(0).dtype), c.output(0).sizes));
+  c.set(0, broadcast_operand(c, 1, c.output(0).dtype));
 }
 
 }  // namespace
@@ -257,8 +187,7 @@ void register_logic(LowerTable& table) {
     set("bitwise_and" + suffix, lower_bitwise<kAnd>);
     set("bitwise_or" + suffix, lower_bitwise<kOr>);
     set("bitwise_xor" + suffix, lower_bitwise<kXor>);
-    set("masked_fill" + std::string(suffix == ".Tensor" ? ".Tensor" : ".Scalar"),
-        lower_masked_fill);
+    set("masked_fill" + suffix, lower_masked_fill);
   }
   set("bitwise_left_shift.Tensor", lower_bitwise<kShiftLeft>);
   set("bitwise_left_shift.Tensor_Scalar", lower_bitwise<kShiftLeft>);

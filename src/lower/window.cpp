@@ -308,7 +308,9 @@ Val read_window(Builder& b, Val frame, const Window& window) {
     digits = frame.dims() == plan->digits ? frame : b.reshape(digits, plan->digits);
   }
   Dims limits = slice_limits(*plan);
-  if (limits != plan->digits || plan->start != Dims(plan->start.size(), 0)) {
+  bool whole = limits == plan->digits && plan->start == Dims(plan->start.size(), 0) &&
+               plan->step == Dims(plan->step.size(), 1);
+  if (!whole) {
     digits = b.slice(digits, plan->start, limits, plan->step);
   }
   if (plan->has_trailing()) {

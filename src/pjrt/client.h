@@ -67,6 +67,7 @@ class Client {
   virtual int device_count() const = 0;  // addressable
   virtual std::string device_description(int device) const = 0;
   virtual bool host_memory() const = 0;
+  // Programs may call functions of this process, on memory it can read.
   virtual bool has_ffi() const = 0;
   struct MemoryStats {
     int64_t bytes_in_use = 0, bytes_limit = 0, peak_bytes = 0;

@@ -173,6 +173,15 @@ std::optional<IValues> run_on_zeros(const c10::OperatorHandle& op,
   }
 }
 
+bool is_small(const IValues& arguments) {
+  constexpr int64_t kElements = 1 << 16;
+  int64_t elements = 0;
+  for (const at::Tensor& tensor : flatten_tensors(arguments)) {
+    elements += tensor.defined() ? tensor.numel() : 0;
+  }
+  return elements <= kElements;
+}
+
 size_t fresh_returns(const OpInfo& info) {
   return static_cast<size_t>(
       std::count(info.return_alias.begin(), info.return_alias.end(), -1));
@@ -202,10 +211,14 @@ std::optional<IValues> learn_results(const OpInfo& info, c10::ArrayRef<c10::IVal
     }
   }
   IValues functional = functional_arguments(info, arguments);
-  if (auto results = run_meta(info.functional, to_meta(functional))) {
+  std::optional<IValues> results = run_meta(info.functional, to_meta(functional));
+  if (results && (info.lowering != nullptr || !is_small(functional))) {
     return results;
   }
-  return run_on_zeros(info.functional, functional);
+  // A CPU kernel will compute them: where it is cheap, ask it, since some return other sizes or
+  // dtypes than their meta kernels say.
+  std::optional<IValues> on_zeros = run_on_zeros(info.functional, functional);
+  return on_zeros ? on_zeros : results;
 }
 
 void add_results(const OpInfo& info, const IValues& returned, CallPlan& plan) {

@@ -3,6 +3,7 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/location.h"
+#include "record/decompose.h"
 #include "record/generator.h"
 #include "record/host_run.h"
 #include "record/plan.h"
@@ -17,11 +18,12 @@ namespace {
 
 // A loop that never syncs only grows its graph; say so once, while it is still small enough.
 void watch_growth() {
-  if (count_recorded_node() != env::integer("TORCH_XLA_PENDING_WARNING")) {
+  static const int64_t limit = env::integer("TORCH_XLA_PENDING_WARNING");
+  if (count_recorded_node() != limit) {
     return;
   }
-  warn("more than " + std::to_string(env::integer("TORCH_XLA_PENDING_WARNING")) +
-       " operations are pending at " + location_of(last_location()).str() +
+  warn("more than " + std::to_string(limit) + " operations are pending at " +
+       location_of(last_location()).str() +
        " and nothing has run them: call torch_xla.sync() once per iteration of your loop");
 }
 
@@ -173,7 +175,9 @@ void record_op(OpInfo& info, torch::jit::Stack* stack) {
   const CallPlan& plan = find_plan(info, call, arguments);
   info.counter->add();
   if (!plan.recorded) {
-    run_on_host(info, stack);
+    if (!run_decomposition(info, stack)) {
+      run_on_host(info, stack);
+    }
     return;
   }
   at::Tensor* generator_state = nullptr;

@@ -107,7 +107,7 @@ std::string Builder::region(const std::vector<TensorType>& arguments, const Regi
   std::swap(outer, open().body);
   open().indent += 2;
   Vals values;
-  std::string header = "{\n^bb0(";
+  std::string header = "{\n" + std::string(static_cast<size_t>(open().indent - 1) * 2, ' ') + "^bb0(";
   for (const TensorType& type : arguments) {
     values.push_back(make(type));
     header += (values.size() > 1 ? ", %" : "%") + std::to_string(values.back().id_) + ": " +

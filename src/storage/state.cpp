@@ -113,9 +113,10 @@ void StorageState::hold(int change) {
 }
 
 void StorageState::set_value(Value value) {
-  if (value_ && value_.node->kind == Node::Kind::Data && value.node->kind == Node::Kind::Op) {
+  if (value_ && value_.node->kind == Node::Kind::Data && value &&
+      value.node->kind == Node::Kind::Op) {
     committed = value_.node;
-  } else if (value && value.node->kind == Node::Kind::Data) {
+  } else if (!value || value.node->kind == Node::Kind::Data) {
     committed.reset();
   }
   hold(-1);

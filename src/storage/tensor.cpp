@@ -1,5 +1,6 @@
 #include "storage/tensor.h"
 
+#include "metrics/metrics.h"
 #include "storage/internal_ops.h"
 
 #include <c10/core/Allocator.h>
@@ -87,6 +88,8 @@ c10::Storage make_storage(int64_t nbytes, int device) {
 
 at::Tensor make_tensor(c10::Storage storage, DType dtype, c10::IntArrayRef sizes,
                        c10::IntArrayRef strides, int64_t offset) {
+  static metrics::Counter& created = metrics::counter("CreateXlaTensor");
+  created.add();
   at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
       std::move(storage), c10::DispatchKeySet(c10::DispatchKey::XLA),
       c10::scalarTypeToTypeMeta(dtype));
@@ -147,6 +150,16 @@ void write_value(const at::Tensor& tensor, Value update, const OutputSpec& spec)
   }
   state.set_value(make_write(std::move(base), window_of(tensor), std::move(update), update_window,
                              frame));
+}
+
+void resize_storage(const at::Tensor& tensor, int64_t nbytes) {
+  TORCH_CHECK(nbytes >= 0, "a storage cannot have ", nbytes, " bytes");
+  check_allocation(nbytes, tensor.device().index());
+  tensor.storage().unsafeGetStorageImpl()->set_nbytes(static_cast<size_t>(nbytes));
+  if (nbytes == 0) {
+    TraceLock lock;
+    state_of(tensor)->set_value({});
+  }
 }
 
 void set_buffer(const at::Tensor& tensor, pjrt::BufferPtr buffer) {

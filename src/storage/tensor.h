@@ -31,6 +31,9 @@ const Value& value_of(StorageState& state, const c10::StorageImpl& storage, DTyp
 // how it lies in memory.
 void write_value(const at::Tensor& tensor, Value update, const OutputSpec& spec);
 
+// Grows or shrinks the storage behind a tensor; shrunk to nothing it forgets its value.
+void resize_storage(const at::Tensor& tensor, int64_t nbytes);
+
 // The lowest-level write: the tensor's whole storage becomes this buffer.
 void set_buffer(const at::Tensor& tensor, pjrt::BufferPtr buffer);
 

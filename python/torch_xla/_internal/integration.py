@@ -12,7 +12,7 @@ import torch.optim
 import torch.utils._foreach_utils
 
 from torch_xla import _XLAC
-from torch_xla._internal import device_module, plugins
+from torch_xla._internal import decompositions, device_module, plugins
 from torch_xla._internal.devices import device_index, type_name
 
 # Between PyTorch's own packages (10 to 26) and those of users.
@@ -25,12 +25,55 @@ def install() -> None:
     _XLAC.set_warning_handler(_warn)
     _XLAC.set_plugin_finder(plugins.find)
     torch._register_device_module(type_name, device_module)  # type: ignore[no-untyped-call]
-    # Ties and optimizers made before module.to("xla") stay valid: the Parameter objects remain.
-    torch.__future__.set_swap_module_params_on_conversion(True)
+    _XLAC.set_decomposer(decompositions.decompose)
+    _keep_parameters_when_moving()
+    _resize_storages()
     torch.serialization.register_package(_SERIALIZATION_PRIORITY, _tag_storage, _restore_storage)
     _seed_with_torch()
     _accept_fused_optimizers()
     _warn_about_dropped_variables()
+
+
+def _keep_parameters_when_moving() -> None:
+    """Moving a module to or from the device keeps its Parameter objects, so that ties and
+    optimizers made before stay valid. PyTorch's switch for that is global and would change modules
+    of other devices too (an LSTM could no longer load its state): it is on during the move only."""
+    original = torch.nn.Module._apply
+
+    def moves(module: torch.nn.Module, fn: Callable[[torch.Tensor], torch.Tensor]) -> bool:
+        parameter = next(module.parameters(), None)
+        if parameter is None:
+            return False
+        if parameter.device.type == type_name:
+            return True
+        probe = fn(torch.empty(0, dtype=parameter.dtype, device=parameter.device))
+        return isinstance(probe, torch.Tensor) and probe.device.type == type_name
+
+    @functools.wraps(original)
+    def _apply(self: torch.nn.Module, fn: Any, recurse: bool = True) -> torch.nn.Module:
+        future = torch.__future__
+        if future.get_swap_module_params_on_conversion() or not moves(self, fn):
+            return original(self, fn, recurse)
+        future.set_swap_module_params_on_conversion(True)
+        try:
+            return original(self, fn, recurse)
+        finally:
+            future.set_swap_module_params_on_conversion(False)
+
+    torch.nn.Module._apply = _apply  # type: ignore[method-assign, assignment]
+
+
+def _resize_storages() -> None:
+    original = torch.UntypedStorage.resize_
+
+    @functools.wraps(original)
+    def resize_(self: torch.UntypedStorage, size: int) -> torch.UntypedStorage:
+        if self.device.type != type_name:
+            return original(self, size)
+        _XLAC.resize_storage(torch.empty(0, dtype=torch.uint8, device=self.device).set_(self), size)
+        return self
+
+    torch.UntypedStorage.resize_ = resize_  # type: ignore[method-assign, assignment]
 
 
 def _warn(message: str) -> None:

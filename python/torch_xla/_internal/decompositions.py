@@ -1,0 +1,30 @@
+"""Operators in terms of others, for platforms where no CPU kernel can run inside a program."""
+
+import functools
+from typing import Any
+
+import torch
+
+
+@functools.cache
+def _table() -> dict[Any, Any]:
+    from torch._decomp import decomposition_table
+
+    return dict(decomposition_table)
+
+
+def decompose(name: str, overload: str, arguments: tuple[Any, ...]) -> Any:
+    """The operator's results, or None when PyTorch knows no decomposition of it."""
+    packet = getattr(getattr(torch.ops, name.partition("::")[0]), name.partition("::")[2])
+    operator = getattr(packet, overload or "default")
+    function = _table().get(operator)
+    if function is None:
+        return None
+    positional, keywords = [], {}
+    for argument, value in zip(operator._schema.arguments, arguments, strict=True):
+        if argument.kwarg_only:
+            keywords[argument.name] = value
+        else:
+            positional.append(value)
+    with torch.no_grad():
+        return function(*positional, **keywords)

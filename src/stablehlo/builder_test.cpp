@@ -1,0 +1,130 @@
+// The text the builder writes, without a plugin.
+#include "stablehlo/builder.h"
+
+#include "base/error.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <limits>
+
+namespace torch_xla::stablehlo {
+namespace {
+
+const TensorType kPair{DType::Float, {2}};
+
+std::string message_of(const std::function<void(Builder&, Val)>& action) {
+  Builder b("test");
+  b.begin_function("main", true);
+  Val x = b.parameter({DType::Float, {2, 3}});
+  try {
+    action(b, x);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(BuilderText, WritesAModule) {
+  Builder b("a step");
+  b.begin_function("main", true);
+  Val x = b.parameter(kPair);
+  b.alias_parameter(0, 0);
+  Val total = b.reduce(x, b.constant(0.0, DType::Float), {0}, "add");
+  b.end_function({b.mul(x, total), total});
+  EXPECT_EQ(b.str(false),
+            R"(module @a_step {
+  func.func public @main(%0: tensor<2xf32> {tf.aliasing_output = 0 : i32}) -> (tensor<2xf32>, tensor<f32>) {
+    %1 = "stablehlo.constant"() <{value = dense<0x00000000> : tensor<f32>}> : () -> tensor<f32>
+    %5 = "stablehlo.reduce"(%0, %1) <{dimensions = array<i64: 0>}> ({
+      ^bb0(%2: tensor<f32>, %3: tensor<f32>):
+        %4 = "stablehlo.add"(%2, %3) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+        "stablehlo.return"(%4) : (tensor<f32>) -> ()
+    }) : (tensor<2xf32>, tensor<f32>) -> tensor<f32>
+    %6 = "stablehlo.broadcast_in_dim"(%5) <{broadcast_dimensions = array<i64>}> : (tensor<f32>) -> tensor<2xf32>
+    %7 = "stablehlo.multiply"(%0, %6) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+    return %7, %5 : tensor<2xf32>, tensor<f32>
+  }
+}
+)");
+}
+
+TEST(BuilderText, PutsLocationsOnlyWhereAsked) {
+  Builder b("test");
+  b.begin_function("main", true);
+  Val x = b.parameter(kPair);
+  b.set_location("train \"one\".py", 42, "Decoder.forward/aten::neg");
+  Val y = b.unary("negate", x);
+  b.set_location("", 0, "");
+  b.end_function({y});
+  std::string location = R"( loc("Decoder.forward/aten::neg"("train \"one\".py":42:0)))";
+  std::string with = b.str(true);
+  size_t at = with.find(location);
+  ASSERT_NE(at, std::string::npos) << with;
+  with.erase(at, location.size());
+  EXPECT_EQ(with, b.str(false));
+}
+
+TEST(BuilderText, WritesFunctionsWhileAnotherIsOpen) {
+  Builder b("test");
+  b.begin_function("main", true);
+  Val x = b.parameter(kPair);
+  b.begin_function("twice", false);
+  Val inner = b.parameter(kPair);
+  b.end_function({b.add(inner, inner)});
+  b.end_function(b.call("twice", {x}, {kPair}));
+  std::string text = b.str(false);
+  EXPECT_NE(text.find("func.func private @twice(%0: tensor<2xf32>) -> (tensor<2xf32>)"),
+            std::string::npos);
+  EXPECT_NE(text.find("%1 = func.call @twice(%0) : (tensor<2xf32>) -> (tensor<2xf32>)"),
+            std::string::npos);
+}
+
+TEST(BuilderText, LeavesOutWhatChangesNothing) {
+  Builder b("test");
+  b.begin_function("main", true);
+  Val x = b.parameter({DType::Float, {2, 3}});
+  std::string before = b.str(false);
+  Val y = b.convert(b.transpose(b.reshape(b.expand(x, {2, 3}), {2, 3}), {0, 1}), DType::Float);
+  y = b.concatenate({b.slice_dim(y, 0, 0, 2)}, 1);
+  b.end_function({y});
+  EXPECT_NE(b.str(false).find("return %0"), std::string::npos) << b.str(false);
+}
+
+TEST(BuilderText, WritesNumbersBitByBit) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  auto text = [](auto value, DType dtype) { return number_text(Number::of(value), dtype); };
+  EXPECT_EQ(text(0.1, DType::Double), "0x3FB999999999999A");
+  EXPECT_EQ(text(0.1, DType::Float), "0x3DCCCCCD");
+  EXPECT_EQ(text(-infinity, DType::Float), "0xFF800000");
+  EXPECT_EQ(text(std::numeric_limits<double>::quiet_NaN(), DType::Half), "0x7E00");
+  EXPECT_EQ(text(1.0, DType::BFloat16), "0x3F80");
+  EXPECT_EQ(text(1.0, DType::Float8_e5m2), "0x3C");
+  EXPECT_EQ(text(int64_t{-1}, DType::Byte), "255");
+  EXPECT_EQ(text(int64_t{300}, DType::Char), "44");
+  EXPECT_EQ(text(int64_t{-1}, DType::UInt64), "18446744073709551615");
+  EXPECT_EQ(text(2.9, DType::Int), "2");
+  EXPECT_EQ(text(0.5, DType::Bool), "true");
+  EXPECT_EQ(text(std::complex<double>(1, -2), DType::ComplexFloat), "(0x3F800000, 0xC0000000)");
+  EXPECT_EQ(text(true, DType::Float), "0x3F800000");
+}
+
+TEST(BuilderText, NamesTheOperationThatDoesNotFit) {
+  EXPECT_EQ(message_of([](Builder& b, Val x) { b.reshape(x, {4}); }),
+            "stablehlo.reshape: [4] does not fit tensor<2x3xf32>");
+  EXPECT_EQ(message_of([](Builder& b, Val x) {
+              b.add(x, b.full(0.0, {DType::Int, {2, 3}}));
+            }),
+            "stablehlo.add: operands differ: tensor<2x3xf32> and tensor<2x3xi32>");
+  EXPECT_EQ(message_of([](Builder& b, Val x) { b.slice_dim(x, 1, 2, 4); }),
+            "stablehlo.slice: [2, 4] does not fit tensor<2x3xf32>");
+  EXPECT_EQ(message_of([](Builder& b, Val x) {
+              b.expand(x, {2, 4});
+            }),
+            "stablehlo.broadcast_in_dim: [2, 4] does not fit tensor<2x3xf32>");
+  EXPECT_EQ(message_of([](Builder& b, Val) { b.constant(0.0, DType::QInt8); }),
+            "dtype QInt8 has no counterpart on the xla device");
+}
+
+}  // namespace
+}  // namespace torch_xla::stablehlo
