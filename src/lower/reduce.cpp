@@ -50,9 +50,15 @@ Val reduce_to(Builder& b, const Reduction& r, std::string_view op, Val init) {
 
 Val sum_of(Builder& b, const Reduction& r) { return reduce_to(b, r, "add", b.scalar_like(r.x, 0)); }
 
-// dim argument at `i`, or every dimension where the overload has none.
+// dim argument at `i`, or every dimension where the overload has none. An empty list means every
+// dimension to some operators and none to others: the output's sizes tell.
 Dims dims_argument(LowerContext& c, const Val& x, int argument) {
-  return argument < 0 ? all_dims(x) : c.dims(static_cast<size_t>(argument), x.rank());
+  if (argument < 0) {
+    return all_dims(x);
+  }
+  size_t i = static_cast<size_t>(argument);
+  bool none = !c.is_none(i) && c.integers(i).empty() && c.output(0).sizes == x.dims();
+  return none ? Dims{} : c.dims(i, x.rank());
 }
 
 // ---- sums
