@@ -114,9 +114,8 @@ class AttributeBuilder {
     }
     std::vector<OperandRef> tensors;
     for (const c10::IValue& element : value.toListRef()) {
-      tensors.push_back(element.isTensor()
-                            ? std::get<OperandRef>(tensor(element.toTensor(), drop))
-                            : OperandRef{-1});
+      tensors.push_back(element.isTensor() ? std::get<OperandRef>(tensor(element.toTensor(), drop))
+                                           : OperandRef{-1});
     }
     return tensors;
   }
@@ -154,9 +153,8 @@ OutputSpec spec_of(const at::Tensor& tensor) {
 OutputSpec generator_spec() { return make_output_spec(DType::UInt64, {2}, {1}); }
 
 at::Tensor zeros_like_on_cpu(const at::Tensor& tensor) {
-  return is_xla(tensor)
-             ? at::zeros(tensor.sizes(), at::TensorOptions().dtype(tensor.scalar_type()))
-             : tensor;
+  return is_xla(tensor) ? at::zeros(tensor.sizes(), at::TensorOptions().dtype(tensor.scalar_type()))
+                        : tensor;
 }
 
 // One run of the CPU kernel on zeros: what it returns, or why it refuses.
@@ -248,8 +246,7 @@ std::optional<IValues> run_checked(const OpInfo& info, const c10::OperatorHandle
 }
 
 size_t fresh_returns(const OpInfo& info) {
-  return static_cast<size_t>(
-      std::count(info.return_alias.begin(), info.return_alias.end(), -1));
+  return static_cast<size_t>(std::count(info.return_alias.begin(), info.return_alias.end(), -1));
 }
 
 // What the functional operator returns, on meta (or CPU zero) tensors.
@@ -286,8 +283,7 @@ void add_results(const OpInfo& info, const IValues& returned, CallPlan& plan) {
     CallPlan::Result result;
     result.argument = argument;
     result.element = element;
-    result.output =
-        tensor.defined() ? static_cast<int>(plan.signature.outputs.size()) : -1;
+    result.output = tensor.defined() ? static_cast<int>(plan.signature.outputs.size()) : -1;
     plan.signature.outputs.push_back(spec_of(tensor));
     plan.results.push_back(result);
   };
@@ -332,7 +328,8 @@ void check_written(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments) {
         TORCH_CHECK(tensor.size(i) <= 1 || tensor.stride(i) != 0 || tensor.numel() == 0,
                     "unsupported operation: more than one element of the written-to tensor "
                     "refers to a single memory location. Please clone() the tensor before "
-                    "performing the operation. (", info.name, ")");
+                    "performing the operation. (",
+                    info.name, ")");
       }
     }
   }
@@ -344,7 +341,8 @@ std::unique_ptr<CallPlan> make_plan(const OpInfo& info, const Call& call,
   plan->key.assign(call.key.begin(), call.key.end());
   TORCH_CHECK_NOT_IMPLEMENTED(!info.returns_view, info.name,
                               " makes a view, which is not supported on the xla device: use a "
-                              "copy (", info.name, " on .cpu(), or a strided view)");
+                              "copy (",
+                              info.name, " on .cpu(), or a strided view)");
   TORCH_CHECK(call.device < pjrt::device_count_hint(), "xla:", call.device,
               " does not exist: there are ", pjrt::device_count_hint(),
               " devices (CPU_NUM_DEVICES sets how many the CPU plugin makes)");
