@@ -38,7 +38,7 @@ def _keep_parameters_when_moving() -> None:
     """Moving a module to or from the device keeps its Parameter objects, so that ties and
     optimizers made before stay valid. PyTorch's switch for that is global and would change modules
     of other devices too (an LSTM could no longer load its state): it is on during the move only."""
-    original = torch.nn.Module._apply
+    original: Callable[..., torch.nn.Module] = torch.nn.Module._apply
 
     def moves(module: torch.nn.Module, fn: Callable[[torch.Tensor], torch.Tensor]) -> bool:
         parameter = next(module.parameters(), None)
@@ -64,7 +64,7 @@ def _keep_parameters_when_moving() -> None:
 
 
 def _resize_storages() -> None:
-    original = torch.UntypedStorage.resize_
+    original: Callable[..., torch.UntypedStorage] = torch.UntypedStorage.resize_
 
     @functools.wraps(original)
     def resize_(self: torch.UntypedStorage, size: int) -> torch.UntypedStorage:
