@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+import torch_xla  # noqa: F401  (the device)
 from timing import Case
 from torch import Tensor, nn
 

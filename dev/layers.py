@@ -40,7 +40,9 @@ def problems_of(path: Path) -> list[str]:
         if included in LAYERS and LAYERS.index(included) < LAYERS.index(layer):
             found.append(f"{path}: {layer}/ includes {included}/, which is above it")
     if layer not in ATEN_LAYERS and re.search(r"#include <(ATen|torch)/", text):
-        found.append(f"{path}: {layer}/ includes ATen; it belongs into a layer of storage/ or above")
+        found.append(
+            f"{path}: {layer}/ includes ATen; it belongs into a layer of storage/ or above"
+        )
     if "Python.h" in text or "pybind11" in text:
         found.append(f"{path}: the core knows no Python")
     return found

@@ -14,6 +14,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 _cache = tempfile.TemporaryDirectory(prefix="torch_xla_tests_")
 os.environ["TORCH_XLA_CACHE_DIR"] = _cache.name
 
+import torch_xla  # noqa: E402, F401  (every test may use the device)
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
@@ -51,7 +53,6 @@ def fresh_python() -> Callable[..., str]:
 @pytest.fixture
 def counters() -> Iterator[Callable[[str], int]]:
     """Reads counters and the number of samples of metrics, as they grew since the test began."""
-    import torch_xla
     import torch_xla.debug.metrics as met
 
     def value(name: str) -> int:

@@ -12,8 +12,8 @@ def test_backward_through_views_and_in_place_writes() -> None:
     def program(device: str) -> Tensor:
         leaf = ramp(3, 4, device=device).requires_grad_()
         hidden = leaf * 2
-        hidden[1] = hidden[0] * leaf[2]
-        hidden.t()[3].mul_(leaf[:, 0])
+        hidden[1] = hidden[0].clone() * leaf[2]
+        hidden.t()[3] += leaf[:, 0]
         (hidden**2).sum().backward()
         return leaf.grad
 

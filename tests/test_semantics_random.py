@@ -91,7 +91,7 @@ def test_moments() -> None:
     assert normal.mean().item() == pytest.approx(1, abs=0.08)
     assert normal.std().item() == pytest.approx(3, rel=0.03)
     uniform = torch.rand(count, device="xla")
-    assert 0 <= uniform.min().item() and uniform.max().item() < 1
+    assert uniform.min().item() >= 0 and uniform.max().item() < 1
     assert uniform.mean().item() == pytest.approx(0.5, abs=0.01)
     assert uniform.var().item() == pytest.approx(1 / 12, rel=0.04)
     integers = torch.randint(-3, 4, (count,), device="xla")

@@ -34,15 +34,21 @@ void set_plugin_finder(pybind11::object callback) {
 }  // namespace
 
 void bind_device(pybind11::module& m) {
-  m.def("device_count", [] { return pjrt::client().device_count(); }, NoGil());
+  m.def(
+      "device_count", [] { return pjrt::client().device_count(); }, NoGil());
   m.def("device_count_hint", &pjrt::device_count_hint, NoGil());
   m.def("client_started", &pjrt::client_started);
-  m.def("platform_name", [] { return pjrt::client().platform_name(); }, NoGil());
-  m.def("plugin_version", [] { return pjrt::client().plugin_version(); }, NoGil());
-  m.def("device_description", [](int device) { return pjrt::client().device_description(device); },
-        NoGil());
-  m.def("host_memory", [] { return pjrt::client().host_memory(); }, NoGil());
-  m.def("has_ffi", [] { return pjrt::client().has_ffi(); }, NoGil());
+  m.def(
+      "platform_name", [] { return pjrt::client().platform_name(); }, NoGil());
+  m.def(
+      "plugin_version", [] { return pjrt::client().plugin_version(); }, NoGil());
+  m.def(
+      "device_description", [](int device) { return pjrt::client().device_description(device); },
+      NoGil());
+  m.def(
+      "host_memory", [] { return pjrt::client().host_memory(); }, NoGil());
+  m.def(
+      "has_ffi", [] { return pjrt::client().has_ffi(); }, NoGil());
   m.def("live_buffer_count", &pjrt::live_buffer_count);
   m.def("memory_stats", &memory_stats);
   m.def("set_plugin_finder", &set_plugin_finder);

@@ -77,9 +77,8 @@ uint32_t python_location() {
 }  // namespace
 
 void bind_location(pybind11::module& m) {
-  m.def("enable_locations", [](bool enabled) {
-    set_location_provider(enabled ? &python_location : nullptr);
-  });
+  m.def("enable_locations",
+        [](bool enabled) { set_location_provider(enabled ? &python_location : nullptr); });
 }
 
 }  // namespace torch_xla

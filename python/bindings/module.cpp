@@ -1,7 +1,7 @@
 #include "bindings.h"
 
-#include "base/error.h"
 #include "base/env.h"
+#include "base/error.h"
 
 #include <deque>
 

@@ -51,14 +51,17 @@ void bind_sync(pybind11::module& m) {
   m.def("tensor_id", &tensor_id);
   m.def("resize_storage", &resize_storage, NoGil());
   m.def("pending_node_count", &pending_nodes, NoGil());
-  m.def("tensors_ir_text",
-        [](const std::vector<at::Tensor>& t) { return pending_text(t, GraphText::Ir); }, NoGil());
-  m.def("tensors_stablehlo_text",
-        [](const std::vector<at::Tensor>& t) { return pending_text(t, GraphText::StableHlo); },
-        NoGil());
-  m.def("tensors_optimized_hlo_text",
-        [](const std::vector<at::Tensor>& t) { return pending_text(t, GraphText::OptimizedHlo); },
-        NoGil());
+  m.def(
+      "tensors_ir_text",
+      [](const std::vector<at::Tensor>& t) { return pending_text(t, GraphText::Ir); }, NoGil());
+  m.def(
+      "tensors_stablehlo_text",
+      [](const std::vector<at::Tensor>& t) { return pending_text(t, GraphText::StableHlo); },
+      NoGil());
+  m.def(
+      "tensors_optimized_hlo_text",
+      [](const std::vector<at::Tensor>& t) { return pending_text(t, GraphText::OptimizedHlo); },
+      NoGil());
   m.def("operator_tiers", &operator_tiers);
 }
 

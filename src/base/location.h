@@ -8,7 +8,7 @@
 namespace torch_xla {
 
 struct Location {
-  std::string file;   // empty: unknown
+  std::string file;  // empty: unknown
   int line = 0;
   std::string scope;  // the function's qualified name: "Decoder.forward"
 

@@ -65,9 +65,7 @@ class CallFrame {
     }
   }
 
-  size_t operand_count() const {
-    return signature_.operands.size() - (signature_.random ? 1 : 0);
-  }
+  size_t operand_count() const { return signature_.operands.size() - (signature_.random ? 1 : 0); }
 
   c10::IValue argument(const Attribute& attribute, const c10::Argument& schema) const {
     return std::visit([&](const auto& value) { return convert(value, schema); }, attribute);
@@ -123,9 +121,8 @@ class CallFrame {
   c10::IValue convert(NumberRef ref, const c10::Argument& schema) const {
     c10::Scalar value = number(ref);
     if (!ref.is_tensor) {
-      return schema.type()->str().find("float") != std::string::npos
-                 ? c10::IValue(value.toDouble())
-                 : c10::IValue(value);
+      return schema.type()->str().find("float") != std::string::npos ? c10::IValue(value.toDouble())
+                                                                     : c10::IValue(value);
     }
     at::Tensor tensor = at::scalar_tensor(value, options_of(ref.dtype));
     tensor.unsafeGetTensorImpl()->set_wrapped_number(ref.wrapped);

@@ -30,19 +30,19 @@ struct NumberRef {
 
 // One argument, by position in the operator's schema. Tensor lists (optional ones too) are vectors
 // of OperandRef; number lists (Scalar[]) are vectors of NumberRef.
-using Attribute = std::variant<std::monostate,              // None
-                               bool,                        // bool
-                               int64_t,                     // int, SymInt, memory format, layout
-                               double,                      // float that must be static
-                               std::string,                 // str, Device
-                               DType,                       // ScalarType
-                               std::vector<int64_t>,        // int[], SymInt[]
-                               std::vector<double>,         // float[]
-                               std::vector<bool>,           // bool[]
-                               OperandRef,                  // Tensor, Tensor?
-                               std::vector<OperandRef>,     // Tensor[], Tensor?[]
-                               NumberRef,                   // Scalar, float, 0-d CPU tensor
-                               std::vector<NumberRef>>;     // Scalar[]
+using Attribute = std::variant<std::monostate,           // None
+                               bool,                     // bool
+                               int64_t,                  // int, SymInt, memory format, layout
+                               double,                   // float that must be static
+                               std::string,              // str, Device
+                               DType,                    // ScalarType
+                               std::vector<int64_t>,     // int[], SymInt[]
+                               std::vector<double>,      // float[]
+                               std::vector<bool>,        // bool[]
+                               OperandRef,               // Tensor, Tensor?
+                               std::vector<OperandRef>,  // Tensor[], Tensor?[]
+                               NumberRef,                // Scalar, float, 0-d CPU tensor
+                               std::vector<NumberRef>>;  // Scalar[]
 
 struct OutputSpec {
   bool defined = true;  // false: the operator returns None here
@@ -67,8 +67,8 @@ enum class Tier : uint8_t {
 struct Signature {
   std::string op;  // functional form, "aten::add.Tensor"
   std::vector<Attribute> arguments;
-  std::vector<Window> operands;      // parallel to Node::operands
-  std::vector<OutputSpec> outputs;   // parallel to the node's values
+  std::vector<Window> operands;            // parallel to Node::operands
+  std::vector<OutputSpec> outputs;         // parallel to the node's values
   std::vector<Number::Kind> number_kinds;  // parallel to Node::numbers
   bool random = false;  // last operand and last output are the generator's state (u64[2])
   uint64_t hash = 0;    // stable between processes

@@ -73,9 +73,7 @@ struct Number {
   double to_double() const {
     return is_integral() ? static_cast<double>(integer) : floating.real();
   }
-  int64_t to_int() const {
-    return is_integral() ? integer : static_cast<int64_t>(floating.real());
-  }
+  int64_t to_int() const { return is_integral() ? integer : static_cast<int64_t>(floating.real()); }
   std::complex<double> to_complex() const {
     return is_integral() ? std::complex<double>(static_cast<double>(integer)) : floating;
   }

@@ -123,15 +123,15 @@ Number LowerContext::static_number(size_t i) {
   wrong_argument(signature_, i, "a number");
 }
 
-int64_t LowerContext::integer(size_t i) const {
-  return get<int64_t>(signature_, i, "an integer");
-}
+int64_t LowerContext::integer(size_t i) const { return get<int64_t>(signature_, i, "an integer"); }
 
 int64_t LowerContext::integer_or(size_t i, int64_t if_none) const {
   return is_none(i) ? if_none : integer(i);
 }
 
-bool LowerContext::flag(size_t i) const { return !is_none(i) && get<bool>(signature_, i, "a bool"); }
+bool LowerContext::flag(size_t i) const {
+  return !is_none(i) && get<bool>(signature_, i, "a bool");
+}
 
 std::string LowerContext::text(size_t i) const {
   return get<std::string>(signature_, i, "a string");

@@ -2,7 +2,8 @@
 // (functional form), and a builder to append StableHLO to. Include this (and helpers of this
 // folder), never ATen: a lowering file must compile in seconds.
 //
-//   void lower_add(LowerContext& c) {          // add.Tensor(Tensor self, Tensor other, *, Scalar alpha)
+//   void lower_add(LowerContext& c) {          // add.Tensor(Tensor self, Tensor other, *, Scalar
+//   alpha)
 //     DType dtype = c.output(0).dtype;
 //     Val other = c.tensor_as(1, dtype);
 //     ...
@@ -35,9 +36,9 @@ class LowerContext {
   // Tensor argument as a dense value of the user's sizes. A 0-d CPU tensor comes as a 0-d value
   // of a default dtype (i64, f64, bool, complex128).
   Val tensor(size_t i);
-  Val tensor_as(size_t i, DType dtype);        // converted to `dtype`
-  std::optional<Val> maybe_tensor(size_t i);   // nullopt for None
-  Vals tensors(size_t i);                      // Tensor[]
+  Val tensor_as(size_t i, DType dtype);                     // converted to `dtype`
+  std::optional<Val> maybe_tensor(size_t i);                // nullopt for None
+  Vals tensors(size_t i);                                   // Tensor[]
   std::vector<std::optional<Val>> maybe_tensors(size_t i);  // Tensor?[]
 
   // Scalar or float argument as a 0-d value: a literal, or an input of the program once the number
@@ -55,9 +56,9 @@ class LowerContext {
   std::string text(size_t i) const;
   std::string text_or(size_t i, std::string if_none) const;
   DType dtype_or(size_t i, DType if_none) const;
-  Dims integers(size_t i) const;               // int[]; None gives {}
+  Dims integers(size_t i) const;  // int[]; None gives {}
   std::vector<bool> flags(size_t i) const;
-  double real(size_t i);                       // static_number as double
+  double real(size_t i);  // static_number as double
   double real_or(size_t i, double if_none);
 
   // Dimension argument(s), negative ones wrapped for `rank`; an empty or None list means all.

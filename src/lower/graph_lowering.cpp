@@ -10,15 +10,12 @@ namespace torch_xla {
 
 namespace {
 
-
 // Numbers of one graph, as values of the open function.
 std::vector<LoweredNumber> place_numbers(Builder& b, const Graph& graph,
                                          const NumberPlacement& placement, Val doubles,
                                          Val integers, std::deque<bool>& pinned) {
   std::vector<LoweredNumber> numbers;
-  auto element = [&](Val pack, int32_t i) {
-    return b.reshape(b.slice_dim(pack, 0, i, i + 1), {});
-  };
+  auto element = [&](Val pack, int32_t i) { return b.reshape(b.slice_dim(pack, 0, i, i + 1), {}); };
   for (size_t i = 0; i < graph.numbers.size(); ++i) {
     LoweredNumber number{graph.numbers[i], {}, &pinned.emplace_back(false)};
     int32_t at = i < placement.position.size() ? placement.position[i] : -1;

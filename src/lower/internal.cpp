@@ -12,6 +12,8 @@ void lower_write(LowerContext& c) {
 
 void lower_zeros(LowerContext& c) { c.set_frame(0, c.b.full(0, c.output(0).frame)); }
 
-void lower_read(LowerContext& c) { c.set(0, read_window(c.b, c.frame(0), c.signature().operands[0])); }
+void lower_read(LowerContext& c) {
+  c.set(0, read_window(c.b, c.frame(0), c.signature().operands[0]));
+}
 
 }  // namespace torch_xla

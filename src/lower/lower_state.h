@@ -15,9 +15,9 @@ struct LoweredNumber {
 };
 
 struct LowerContext::State {
-  Vals frames;                         // operands as they lie in memory
+  Vals frames;  // operands as they lie in memory
   std::vector<LoweredNumber> numbers;
-  Vals results;                        // frames, per output; random: the last is the state
+  Vals results;  // frames, per output; random: the last is the state
   Val rng_state;
 };
 

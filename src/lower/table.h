@@ -29,19 +29,19 @@ using LowerTable = std::unordered_map<std::string, LowerEntry>;
 const LowerTable& lower_table();
 
 // One per operator family, each in the file of that name.
-void register_elementwise(LowerTable& table);   // unary, binary, compare, where, clamp, casts
-void register_activation(LowerTable& table);    // activations and losses, forward and backward
-void register_reduce(LowerTable& table);        // sum, mean, var, amax, argmax, cumsum, softmax
-void register_matmul(LowerTable& table);        // mm, addmm, bmm, baddbmm, dot, mv
-void register_shape(LowerTable& table);         // cat, stack, repeat, flip, roll, constant_pad_nd
-void register_factory(LowerTable& table);       // full, arange, eye, tril, linspace, fill, copy
-void register_index(LowerTable& table);         // index, index_put, gather, scatter, embedding
-void register_sort(LowerTable& table);          // sort, topk, ...
-void register_norm(LowerTable& table);          // batch, layer and group norm
-void register_convolution(LowerTable& table);   // convolution and its gradient
-void register_pool(LowerTable& table);          // pooling, upsampling
-void register_random(LowerTable& table);        // uniform, normal, dropout, randperm
-void register_linalg(LowerTable& table);        // cholesky, triangular_solve, fft
-void register_optimizer(LowerTable& table);     // fused Adam, AdamW, SGD
+void register_elementwise(LowerTable& table);  // unary, binary, compare, where, clamp, casts
+void register_activation(LowerTable& table);   // activations and losses, forward and backward
+void register_reduce(LowerTable& table);       // sum, mean, var, amax, argmax, cumsum, softmax
+void register_matmul(LowerTable& table);       // mm, addmm, bmm, baddbmm, dot, mv
+void register_shape(LowerTable& table);        // cat, stack, repeat, flip, roll, constant_pad_nd
+void register_factory(LowerTable& table);      // full, arange, eye, tril, linspace, fill, copy
+void register_index(LowerTable& table);        // index, index_put, gather, scatter, embedding
+void register_sort(LowerTable& table);         // sort, topk, ...
+void register_norm(LowerTable& table);         // batch, layer and group norm
+void register_convolution(LowerTable& table);  // convolution and its gradient
+void register_pool(LowerTable& table);         // pooling, upsampling
+void register_random(LowerTable& table);       // uniform, normal, dropout, randperm
+void register_linalg(LowerTable& table);       // cholesky, triangular_solve, fft
+void register_optimizer(LowerTable& table);    // fused Adam, AdamW, SGD
 
 }  // namespace torch_xla

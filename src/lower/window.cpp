@@ -13,9 +13,7 @@ using stablehlo::Val;
 
 namespace {
 
-Val flatten(Builder& b, Val x) {
-  return x.rank() == 1 ? x : b.reshape(x, {x.numel()});
-}
+Val flatten(Builder& b, Val x) { return x.rank() == 1 ? x : b.reshape(x, {x.numel()}); }
 
 // A flat array of exactly `count` elements: cut, or padded with zeros.
 Val fit(Builder& b, Val flat, int64_t count) {
@@ -116,9 +114,8 @@ Plan moving_dimensions(const Window& window) {
       plan.kept.push_back(static_cast<int64_t>(i));
     }
   }
-  std::stable_sort(plan.kept.begin(), plan.kept.end(), [&](int64_t x, int64_t y) {
-    return window.strides[x] > window.strides[y];
-  });
+  std::stable_sort(plan.kept.begin(), plan.kept.end(),
+                   [&](int64_t x, int64_t y) { return window.strides[x] > window.strides[y]; });
   for (int64_t dim : plan.kept) {
     plan.kept_sizes.push_back(window.sizes[dim]);
   }
@@ -136,8 +133,7 @@ std::optional<Plan> make_plan(const Window& window, int64_t frame_numel) {
     int64_t start = rest / finer;
     int64_t step = stride / finer;
     int64_t span = start + (size - 1) * step + 1;
-    int64_t digit =
-        i == 0 ? std::max(span, (frame_numel + finer - 1) / finer) : unit / finer;
+    int64_t digit = i == 0 ? std::max(span, (frame_numel + finer - 1) / finer) : unit / finer;
     if (span > digit) {
       return std::nullopt;  // rows of the window overlap, or wrap around
     }
@@ -211,9 +207,8 @@ Val gather_kept(Builder& b, Val update, const Plan& plan, const Window& window) 
   for (int64_t dim : plan.kept) {
     permutation.push_back(std::find(ascending.begin(), ascending.end(), dim) - ascending.begin());
   }
-  return std::is_sorted(permutation.begin(), permutation.end())
-             ? update
-             : b.transpose(update, permutation);
+  return std::is_sorted(permutation.begin(), permutation.end()) ? update
+                                                                : b.transpose(update, permutation);
 }
 
 // Flat positions of the window's elements, [numel, 1].
@@ -223,8 +218,8 @@ Val window_indices(Builder& b, const Window& window) {
   for (size_t i = 0; i < window.sizes.size(); ++i) {
     if (window.sizes[i] > 1 && window.strides[i] != 0) {
       Val along = b.iota(type, static_cast<int64_t>(i));
-      index = b.add(index, b.mul(along, b.scalar_like(along, static_cast<double>(
-                                                                 window.strides[i]))));
+      index =
+          b.add(index, b.mul(along, b.scalar_like(along, static_cast<double>(window.strides[i]))));
     }
   }
   return b.reshape(index, {window.numel(), 1});

@@ -204,7 +204,8 @@ ExecutablePtr PluginClient::deserialize(const std::string& bytes, const CompileO
 bool PluginClient::has_ffi() const {
   // The first plugins with the extension accept a registration and do not find it when compiling.
   constexpr int kFirstWorkingMinor = 100;
-  return env::flag("TORCH_XLA_HOST_CALLS") && host_memory() && api_.minor_version() >= kFirstWorkingMinor &&
+  return env::flag("TORCH_XLA_HOST_CALLS") && host_memory() &&
+         api_.minor_version() >= kFirstWorkingMinor &&
          api_.find_extension(PJRT_Extension_Type_FFI) != nullptr;
 }
 

@@ -73,6 +73,7 @@ class Reader {
   void device(const c10::Device& value) {
     word(5);
     word(static_cast<int64_t>(value.type()));
+    word(value.index());
     if (value.type() == c10::DeviceType::XLA && call_.device < 0) {
       call_.device = value.has_index() ? value.index() : current_device();
     }
@@ -141,16 +142,19 @@ class Reader {
   }
 
   std::string wrong_device(const at::Tensor& tensor) const {
-    return c10::str("Expected all tensors to be on the same device, but found at least two "
-                    "devices, xla:", std::max(call_.device, 0), " and ", tensor.device(), "! (in ",
-                    info_.name, "; move it with .to('xla'))");
+    return c10::str(
+        "Expected all tensors to be on the same device, but found at least two "
+        "devices, xla:",
+        std::max(call_.device, 0), " and ", tensor.device(), "! (in ", info_.name,
+        "; move it with .to('xla'))");
   }
 
   void xla_tensor(const at::Tensor& tensor) {
     int index = tensor.device().index();
     TORCH_CHECK(call_.tensors.empty() || call_.device == index,
                 "Expected all tensors to be on the same device, but found at least two devices, "
-                "xla:", call_.device, " and xla:", index, "! (in ", info_.name, ")");
+                "xla:",
+                call_.device, " and xla:", index, "! (in ", info_.name, ")");
     call_.device = index;
     word(10);
     word(static_cast<int64_t>(tensor.scalar_type()) << 32 | tensor.dim());

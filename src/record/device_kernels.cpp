@@ -35,8 +35,10 @@ int device_index(std::optional<c10::Device> device) {
 }
 
 void check_options(std::optional<c10::Layout> layout, std::optional<bool> pin_memory) {
-  TORCH_CHECK_NOT_IMPLEMENTED(!layout || *layout == c10::kStrided, "the xla device has only strided "
-                              "tensors, received layout ", *layout);
+  TORCH_CHECK_NOT_IMPLEMENTED(!layout || *layout == c10::kStrided,
+                              "the xla device has only strided "
+                              "tensors, received layout ",
+                              *layout);
   TORCH_CHECK(!pin_memory || !*pin_memory, "Only dense CPU tensors can be pinned");
 }
 
@@ -103,8 +105,8 @@ const Tensor& as_strided_(const Tensor& self, c10::IntArrayRef sizes, c10::IntAr
   return self;
 }
 
-Tensor& set_source_storage(Tensor& self, at::Storage source, int64_t offset,
-                           c10::IntArrayRef sizes, c10::IntArrayRef strides) {
+Tensor& set_source_storage(Tensor& self, at::Storage source, int64_t offset, c10::IntArrayRef sizes,
+                           c10::IntArrayRef strides) {
   state_of(source);  // refuses storages of other devices
   self.unsafeGetTensorImpl()->set_storage_keep_dtype(std::move(source));
   c10::DimVector dense = c10::contiguous_strides(sizes);
@@ -119,10 +121,9 @@ Tensor& set_whole_storage(Tensor& self, at::Storage source) {
 }
 
 Tensor& set_tensor(Tensor& self, const Tensor& source) {
-  return self.is_same(source)
-             ? self
-             : set_source_storage(self, source.storage(), source.storage_offset(), source.sizes(),
-                                  source.strides());
+  return self.is_same(source) ? self
+                              : set_source_storage(self, source.storage(), source.storage_offset(),
+                                                   source.sizes(), source.strides());
 }
 
 Tensor& set_nothing(Tensor& self) {

@@ -67,8 +67,7 @@ void run_on_host(const OpInfo& info, torch::jit::Stack* stack) {
   torch::jit::drop(*stack, count);
   for (size_t i = 0; i < host.size(); ++i) {
     int alias = info.return_alias[i];
-    stack->push_back(alias >= 0 ? arguments[alias]
-                                : map_tensors(host[i], send, device_of(device)));
+    stack->push_back(alias >= 0 ? arguments[alias] : map_tensors(host[i], send, device_of(device)));
   }
 }
 

@@ -113,8 +113,7 @@ void find_aliases(OpInfo& info, const FunctionSchema& schema) {
     int alias = -1;
     if (result.alias_info() != nullptr) {
       for (size_t i : info.mutated) {
-        if (schema.arguments()[i].alias_info()->beforeSets() ==
-            result.alias_info()->beforeSets()) {
+        if (schema.arguments()[i].alias_info()->beforeSets() == result.alias_info()->beforeSets()) {
           alias = static_cast<int>(i);
         }
       }
@@ -156,8 +155,8 @@ OpInfo::OpInfo(const OperatorHandle& handle)
   functional_name = full_name(functional);
   only_tensor_returns = returns_only_tensors(schema);
   random = handle.hasTag(at::Tag::nondeterministic_seeded);
-  dynamic_shape = handle.hasTag(at::Tag::dynamic_output_shape) ||
-                  handle.hasTag(at::Tag::data_dependent_output);
+  dynamic_shape =
+      handle.hasTag(at::Tag::dynamic_output_shape) || handle.hasTag(at::Tag::data_dependent_output);
   takes_cpu_tensors = schema.name().find("index") != std::string::npos;
   if (has_functional) {
     auto found = lower_table().find(functional_name);

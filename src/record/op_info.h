@@ -33,20 +33,20 @@ struct OpInfo {
   std::vector<int> argument_source;
 
   std::vector<bool> scalar_arguments;  // per argument of `op`: Scalar or Scalar?
-  std::vector<size_t> mutated;      // arguments of `op` it writes to
-  std::vector<int> return_alias;    // per return of `op`: the argument it is, or -1 for a new one
+  std::vector<size_t> mutated;         // arguments of `op` it writes to
+  std::vector<int> return_alias;  // per return of `op`: the argument it is, or -1 for a new one
   bool has_functional = true;
-  bool resizes_outputs = false;     // out= overload
-  bool returns_view = false;        // of an argument it does not write to
+  bool resizes_outputs = false;  // out= overload
+  bool returns_view = false;     // of an argument it does not write to
   bool only_tensor_returns = true;
   bool mutates() const { return !mutated.empty(); }
 
   const LowerEntry* lowering = nullptr;
   bool static_numbers = false;
   bool shape_only_self = false;
-  bool random = false;        // draws from the device's generator
-  bool dynamic_shape = false; // output sizes depend on values
-  bool takes_cpu_tensors = false;  // index operators accept indices from the CPU
+  bool random = false;                  // draws from the device's generator
+  bool dynamic_shape = false;           // output sizes depend on values
+  bool takes_cpu_tensors = false;       // index operators accept indices from the CPU
   metrics::Counter* counter = nullptr;  // xla::<op> or aten::<op>
 
   std::mutex mutex;  // guards `plans`

@@ -20,9 +20,9 @@ struct CallPlan {
 
   // How the functional operator's flat results map to what the caller gets.
   struct Result {
-    int output = -1;      // of the signature; -1: undefined
-    int argument = -1;    // written into this argument of the operator...
-    int element = -1;     // ...or this element of it, if a list; argument -1: a new tensor
+    int output = -1;    // of the signature; -1: undefined
+    int argument = -1;  // written into this argument of the operator...
+    int element = -1;   // ...or this element of it, if a list; argument -1: a new tensor
   };
   std::vector<Result> results;
   // Per return of the operator: number of list elements, or -1 for a plain tensor.

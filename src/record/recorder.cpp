@@ -42,8 +42,7 @@ at::Tensor new_result(const OutputSpec& spec, int device) {
 
 at::Tensor written_tensor(const CallPlan::Result& result, c10::ArrayRef<c10::IValue> arguments) {
   const c10::IValue& argument = arguments[result.argument];
-  return result.element < 0 ? argument.toTensor()
-                            : argument.toListRef()[result.element].toTensor();
+  return result.element < 0 ? argument.toTensor() : argument.toListRef()[result.element].toTensor();
 }
 
 // out= tensors take the results' sizes, as on every device.
@@ -53,8 +52,8 @@ void resize_out(const at::Tensor& out, const OutputSpec& spec) {
   }
   if (out.numel() != 0) {
     TORCH_WARN("An output with one or more elements was resized since it had shape ", out.sizes(),
-               ", which does not match the required output shape ",
-               c10::IntArrayRef(spec.sizes), ".");
+               ", which does not match the required output shape ", c10::IntArrayRef(spec.sizes),
+               ".");
   }
   out.resize_(spec.sizes);
 }
@@ -111,8 +110,7 @@ void link(const CallPlan& plan, const Call& call, const NodePtr& node,
   for (size_t i = 0; i < call.tensors.size(); ++i) {
     if (plan.is_operand[i]) {
       c10::TensorImpl& tensor = *call.tensors[i];
-      node->operands.push_back(value_of(*state_of(tensor),
-                                        *tensor.storage().unsafeGetStorageImpl(),
+      node->operands.push_back(value_of(*state_of(tensor), *tensor.storage().unsafeGetStorageImpl(),
                                         c10::typeMetaToScalarType(tensor.dtype())));
     }
   }

@@ -53,10 +53,10 @@ void register_by_name(torch::Library& library) {
     }
     bool candidate = lowered.count(base_name(name.name)) > 0 || lowered.count(name.name) > 0;
     if (is_structured(*op) || (candidate && is_lowered(*op))) {
-      std::string full = name.overload_name.empty() ? name.name
-                                                    : name.name + "." + name.overload_name;
-      library.impl(full.c_str(), torch::CppFunction::makeFromBoxedFunctor(
-                                     std::make_unique<RecordKernel>(*op)));
+      std::string full =
+          name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
+      library.impl(full.c_str(),
+                   torch::CppFunction::makeFromBoxedFunctor(std::make_unique<RecordKernel>(*op)));
     }
   }
 }

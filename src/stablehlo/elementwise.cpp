@@ -55,31 +55,48 @@ namespace {
 
 Number lowest_number(DType dtype) {
   switch (dtype) {
-    case DType::Bool: return Number::of(false);
+    case DType::Bool:
+      return Number::of(false);
     case DType::Byte:
     case DType::UInt16:
     case DType::UInt32:
-    case DType::UInt64: return Number::of(int64_t{0});
-    case DType::Char: return Number::of(int64_t{std::numeric_limits<int8_t>::min()});
-    case DType::Short: return Number::of(int64_t{std::numeric_limits<int16_t>::min()});
-    case DType::Int: return Number::of(int64_t{std::numeric_limits<int32_t>::min()});
-    case DType::Long: return Number::of(std::numeric_limits<int64_t>::min());
-    default: return Number::of(-std::numeric_limits<double>::infinity());
+    case DType::UInt64:
+      return Number::of(int64_t{0});
+    case DType::Char:
+      return Number::of(int64_t{std::numeric_limits<int8_t>::min()});
+    case DType::Short:
+      return Number::of(int64_t{std::numeric_limits<int16_t>::min()});
+    case DType::Int:
+      return Number::of(int64_t{std::numeric_limits<int32_t>::min()});
+    case DType::Long:
+      return Number::of(std::numeric_limits<int64_t>::min());
+    default:
+      return Number::of(-std::numeric_limits<double>::infinity());
   }
 }
 
 Number highest_number(DType dtype) {
   switch (dtype) {
-    case DType::Bool: return Number::of(true);
-    case DType::Byte: return Number::of(int64_t{std::numeric_limits<uint8_t>::max()});
-    case DType::UInt16: return Number::of(int64_t{std::numeric_limits<uint16_t>::max()});
-    case DType::UInt32: return Number::of(int64_t{std::numeric_limits<uint32_t>::max()});
-    case DType::UInt64: return Number::of(int64_t{-1});
-    case DType::Char: return Number::of(int64_t{std::numeric_limits<int8_t>::max()});
-    case DType::Short: return Number::of(int64_t{std::numeric_limits<int16_t>::max()});
-    case DType::Int: return Number::of(int64_t{std::numeric_limits<int32_t>::max()});
-    case DType::Long: return Number::of(std::numeric_limits<int64_t>::max());
-    default: return Number::of(std::numeric_limits<double>::infinity());
+    case DType::Bool:
+      return Number::of(true);
+    case DType::Byte:
+      return Number::of(int64_t{std::numeric_limits<uint8_t>::max()});
+    case DType::UInt16:
+      return Number::of(int64_t{std::numeric_limits<uint16_t>::max()});
+    case DType::UInt32:
+      return Number::of(int64_t{std::numeric_limits<uint32_t>::max()});
+    case DType::UInt64:
+      return Number::of(int64_t{-1});
+    case DType::Char:
+      return Number::of(int64_t{std::numeric_limits<int8_t>::max()});
+    case DType::Short:
+      return Number::of(int64_t{std::numeric_limits<int16_t>::max()});
+    case DType::Int:
+      return Number::of(int64_t{std::numeric_limits<int32_t>::max()});
+    case DType::Long:
+      return Number::of(std::numeric_limits<int64_t>::max());
+    default:
+      return Number::of(std::numeric_limits<double>::infinity());
   }
 }
 
@@ -127,9 +144,9 @@ Vals Builder::broadcast_pair(Val x, Val y) {
 Val Builder::compare(std::string_view direction, Val a, Val b) {
   Vals pair = broadcast_pair(a, b);
   require_same("compare", pair[0], pair[1]);
-  return emit("stablehlo.compare", pair, {DType::Bool, pair[0].dims()},
-              "comparison_direction = #stablehlo<comparison_direction " + std::string(direction) +
-                  ">");
+  return emit(
+      "stablehlo.compare", pair, {DType::Bool, pair[0].dims()},
+      "comparison_direction = #stablehlo<comparison_direction " + std::string(direction) + ">");
 }
 
 Val Builder::select(Val predicate, Val on_true, Val on_false) {
@@ -148,9 +165,7 @@ Val Builder::clamp(Val low, Val x, Val high) {
   return emit("stablehlo.clamp", {fit(low), x, fit(high)}, x.type());
 }
 
-Val Builder::is_finite(Val x) {
-  return emit("stablehlo.is_finite", {x}, {DType::Bool, x.dims()});
-}
+Val Builder::is_finite(Val x) { return emit("stablehlo.is_finite", {x}, {DType::Bool, x.dims()}); }
 
 Val Builder::complex(Val re, Val im) {
   Vals pair = broadcast_pair(re, im);

@@ -107,7 +107,8 @@ std::string Builder::region(const std::vector<TensorType>& arguments, const Regi
   std::swap(outer, open().body);
   open().indent += 2;
   Vals values;
-  std::string header = "{\n" + std::string(static_cast<size_t>(open().indent - 1) * 2, ' ') + "^bb0(";
+  std::string header =
+      "{\n" + std::string(static_cast<size_t>(open().indent - 1) * 2, ' ') + "^bb0(";
   for (const TensorType& type : arguments) {
     values.push_back(make(type));
     header += (values.size() > 1 ? ", %" : "%") + std::to_string(values.back().id_) + ": " +
@@ -145,8 +146,8 @@ void Builder::end_function(const Vals& results) {
   append_line("return " + name_list(results) + (results.empty() ? "" : " : ") +
               (results.empty() ? "" : type_list(types).substr(1, type_list(types).size() - 2)));
   const Function& f = open();
-  std::string text = std::string("  func.func ") + (f.is_public ? "public" : "private") + " @" +
-                     f.name + "(";
+  std::string text =
+      std::string("  func.func ") + (f.is_public ? "public" : "private") + " @" + f.name + "(";
   for (size_t i = 0; i < f.parameters.size(); ++i) {
     text += (i > 0 ? ", %" : "%") + std::to_string(f.parameter_ids[i]) + ": " +
             type_string(f.parameters[i]);
@@ -177,9 +178,10 @@ void Builder::set_location(std::string_view file, int line, std::string_view sco
     return;
   }
   std::string place = quoted(file.empty() ? "-" : file) + ":" + std::to_string(line) + ":0";
-  std::string definition = "loc(" + (scope.empty() ? place : quoted(scope) + "(" + place + ")") + ")";
-  auto [it, inserted] = location_ids_.try_emplace(std::move(definition),
-                                                  static_cast<int32_t>(location_ids_.size()));
+  std::string definition =
+      "loc(" + (scope.empty() ? place : quoted(scope) + "(" + place + ")") + ")";
+  auto [it, inserted] =
+      location_ids_.try_emplace(std::move(definition), static_cast<int32_t>(location_ids_.size()));
   if (inserted) {
     location_definitions_.push_back(it->first);
   }

@@ -82,9 +82,8 @@ std::string dimension_letters(int64_t rank, int64_t first, char first_letter, in
 }  // namespace
 
 std::string Builder::reducer(DType dtype, std::string_view op) {
-  return region({{dtype, {}}, {dtype, {}}}, [&](Builder& b, const Vals& args) {
-    return Vals{b.binary(op, args[0], args[1])};
-  });
+  return region({{dtype, {}}, {dtype, {}}},
+                [&](Builder& b, const Vals& args) { return Vals{b.binary(op, args[0], args[1])}; });
 }
 
 Val Builder::dot_general(Val lhs, Val rhs, const DotDims& d, DType result) {
@@ -135,11 +134,10 @@ Val Builder::convolution(Val input, Val kernel, const ConvolutionDims& d, DType 
   for (size_t s = 0; s < d.stride.size(); ++s) {
     reversal += (s == 0 ? ": " : ", ") + std::string(d.reverse_kernel ? "true" : "false");
   }
-  std::string numbers =
-      "dimension_numbers = #stablehlo.conv<" +
-      dimension_letters(rank, d.input_batch, 'b', d.input_feature, 'f') + "x" +
-      dimension_letters(rank, d.kernel_output, 'o', d.kernel_input, 'i') + "->" +
-      dimension_letters(rank, d.result_batch, 'b', d.result_feature, 'f') + ">";
+  std::string numbers = "dimension_numbers = #stablehlo.conv<" +
+                        dimension_letters(rank, d.input_batch, 'b', d.input_feature, 'f') + "x" +
+                        dimension_letters(rank, d.kernel_output, 'o', d.kernel_input, 'i') + "->" +
+                        dimension_letters(rank, d.result_batch, 'b', d.result_feature, 'f') + ">";
   return emit("stablehlo.convolution", {input, kernel}, type,
               array_attribute("window_strides", d.stride) + ", " +
                   padding_attribute(d.padding_low, d.padding_high) + ", " +
@@ -161,8 +159,7 @@ Vals Builder::reduce(const Vals& xs, const Vals& inits, Ints dims, const Region&
     results.push_back(type);
   }
   return emit_many("stablehlo.reduce", joined_operands(xs, inits), results,
-                   array_attribute("dimensions", dims),
-                   {region(twice(scalar_types(inits)), body)});
+                   array_attribute("dimensions", dims), {region(twice(scalar_types(inits)), body)});
 }
 
 Val Builder::reduce(Val x, Val init, Ints dims, std::string_view op) {
@@ -269,9 +266,9 @@ Vals Builder::while_loop(const Vals& init, const Region& condition, const Region
 
 std::pair<Val, Val> Builder::rng_bit_generator(Val state, const TensorType& bits,
                                                std::string_view algorithm) {
-  Vals results = emit_many(
-      "stablehlo.rng_bit_generator", {state}, {state.type(), bits},
-      "rng_algorithm = #stablehlo<rng_algorithm " + std::string(algorithm) + ">");
+  Vals results =
+      emit_many("stablehlo.rng_bit_generator", {state}, {state.type(), bits},
+                "rng_algorithm = #stablehlo<rng_algorithm " + std::string(algorithm) + ">");
   return {results[0], results[1]};
 }
 

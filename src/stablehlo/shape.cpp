@@ -28,8 +28,7 @@ Dims dims_of(Ints values) { return Dims(values.begin(), values.end()); }
 
 Val Builder::reshape(Val x, Ints dims) {
   require(product(dims) == x.numel(), "reshape", x, dims);
-  return Ints(x.dims()) == dims ? x
-                                : emit("stablehlo.reshape", {x}, {x.dtype(), dims_of(dims)});
+  return Ints(x.dims()) == dims ? x : emit("stablehlo.reshape", {x}, {x.dtype(), dims_of(dims)});
 }
 
 Val Builder::broadcast_in_dim(Val x, Ints dims, Ints dimension_map) {
@@ -118,9 +117,9 @@ Val Builder::concatenate(const Vals& xs, int64_t dim) {
 }
 
 Val Builder::reverse(Val x, Ints dims) {
-  return dims.empty() ? x
-                      : emit("stablehlo.reverse", {x}, x.type(),
-                             array_attribute("dimensions", dims));
+  return dims.empty()
+             ? x
+             : emit("stablehlo.reverse", {x}, x.type(), array_attribute("dimensions", dims));
 }
 
 Val Builder::dynamic_slice(Val x, const Vals& starts, Ints sizes) {
@@ -169,8 +168,8 @@ Val Builder::gather(Val x, Val indices, const GatherDims& dims, bool indices_sor
   std::string numbers = "dimension_numbers = #stablehlo.gather<offset_dims = [" +
                         joined(dims.offset_dims) + "], collapsed_slice_dims = [" +
                         joined(dims.collapsed_slice_dims) + "], start_index_map = [" +
-                        joined(dims.start_index_map) + "], index_vector_dim = " +
-                        std::to_string(dims.index_vector_dim) + ">";
+                        joined(dims.start_index_map) +
+                        "], index_vector_dim = " + std::to_string(dims.index_vector_dim) + ">";
   return emit("stablehlo.gather", {x, indices}, type,
               numbers + ", " + array_attribute("slice_sizes", dims.slice_sizes) + ", " +
                   bool_attribute("indices_are_sorted", indices_sorted));

@@ -9,23 +9,40 @@ namespace torch_xla::stablehlo {
 
 std::string_view element_type_string(DType dtype) {
   switch (dtype) {
-    case DType::Bool: return "i1";
-    case DType::Byte: return "ui8";
-    case DType::Char: return "i8";
-    case DType::Short: return "i16";
-    case DType::Int: return "i32";
-    case DType::Long: return "i64";
-    case DType::UInt16: return "ui16";
-    case DType::UInt32: return "ui32";
-    case DType::UInt64: return "ui64";
-    case DType::Half: return "f16";
-    case DType::BFloat16: return "bf16";
-    case DType::Float: return "f32";
-    case DType::Double: return "f64";
-    case DType::ComplexFloat: return "complex<f32>";
-    case DType::ComplexDouble: return "complex<f64>";
-    case DType::Float8_e4m3fn: return "f8E4M3FN";
-    case DType::Float8_e5m2: return "f8E5M2";
+    case DType::Bool:
+      return "i1";
+    case DType::Byte:
+      return "ui8";
+    case DType::Char:
+      return "i8";
+    case DType::Short:
+      return "i16";
+    case DType::Int:
+      return "i32";
+    case DType::Long:
+      return "i64";
+    case DType::UInt16:
+      return "ui16";
+    case DType::UInt32:
+      return "ui32";
+    case DType::UInt64:
+      return "ui64";
+    case DType::Half:
+      return "f16";
+    case DType::BFloat16:
+      return "bf16";
+    case DType::Float:
+      return "f32";
+    case DType::Double:
+      return "f64";
+    case DType::ComplexFloat:
+      return "complex<f32>";
+    case DType::ComplexDouble:
+      return "complex<f64>";
+    case DType::Float8_e4m3fn:
+      return "f8E4M3FN";
+    case DType::Float8_e5m2:
+      return "f8E5M2";
     default:
       throw Error(std::string("dtype ") + c10::toString(dtype) +
                   " has no counterpart on the xla device");
@@ -80,14 +97,22 @@ std::string integer_text(Number value, DType dtype) {
       bool truth = value.is_integral() ? value.integer != 0 : value.floating != 0.0;
       return truth ? "true" : "false";
     }
-    case DType::Byte: return std::to_string(static_cast<uint8_t>(integer));
-    case DType::Char: return std::to_string(static_cast<int8_t>(integer));
-    case DType::Short: return std::to_string(static_cast<int16_t>(integer));
-    case DType::Int: return std::to_string(static_cast<int32_t>(integer));
-    case DType::UInt16: return std::to_string(static_cast<uint16_t>(integer));
-    case DType::UInt32: return std::to_string(static_cast<uint32_t>(integer));
-    case DType::UInt64: return std::to_string(static_cast<uint64_t>(integer));
-    default: return std::to_string(integer);
+    case DType::Byte:
+      return std::to_string(static_cast<uint8_t>(integer));
+    case DType::Char:
+      return std::to_string(static_cast<int8_t>(integer));
+    case DType::Short:
+      return std::to_string(static_cast<int16_t>(integer));
+    case DType::Int:
+      return std::to_string(static_cast<int32_t>(integer));
+    case DType::UInt16:
+      return std::to_string(static_cast<uint16_t>(integer));
+    case DType::UInt32:
+      return std::to_string(static_cast<uint32_t>(integer));
+    case DType::UInt64:
+      return std::to_string(static_cast<uint64_t>(integer));
+    default:
+      return std::to_string(integer);
   }
 }
 

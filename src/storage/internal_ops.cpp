@@ -150,9 +150,9 @@ uint64_t finish_signature(Signature& signature) {
 }
 
 Value make_zeros(const TensorType& frame) {
-  return make_node(
-      intern(internal_signature("xla::zeros", lower_zeros, row_major_spec(frame.dtype, frame.dims))),
-      {});
+  return make_node(intern(internal_signature("xla::zeros", lower_zeros,
+                                             row_major_spec(frame.dtype, frame.dims))),
+                   {});
 }
 
 Value make_write(Value base, const Window& window, Value update, const Window& update_window,

@@ -54,8 +54,8 @@ std::shared_ptr<Structure> find_structure(const Graph& graph) {
 std::string graph_text(const Graph& graph) {
   std::string text;
   for (size_t i = 0; i < graph.inputs.size(); ++i) {
-    text += "%in" + std::to_string(i) + ": " + stablehlo::type_string(graph.inputs[i]->type(0)) +
-            "\n";
+    text +=
+        "%in" + std::to_string(i) + ": " + stablehlo::type_string(graph.inputs[i]->type(0)) + "\n";
   }
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     const GraphNode& entry = graph.nodes[n];

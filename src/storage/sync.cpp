@@ -179,9 +179,7 @@ Run prepare(int device, std::vector<StatePtr> states, bool donate) {
 }
 
 std::string run_name(const Run& run) {
-  return run.graph.nodes.empty()
-             ? "sync"
-             : "sync at " + location_of(last_location()).str();
+  return run.graph.nodes.empty() ? "sync" : "sync at " + location_of(last_location()).str();
 }
 
 pjrt::BufferPtr upload_pack(const void* data, DType dtype, size_t count, int device) {

@@ -66,7 +66,9 @@ const StatePtr& state_of(const c10::TensorImpl& tensor) {
   return state_of(tensor.storage());
 }
 
-const StatePtr& state_of(const at::Tensor& tensor) { return state_of(*tensor.unsafeGetTensorImpl()); }
+const StatePtr& state_of(const at::Tensor& tensor) {
+  return state_of(*tensor.unsafeGetTensorImpl());
+}
 
 Window window_of(const at::Tensor& tensor) {
   Window window;
@@ -108,8 +110,7 @@ void check_allocation(int64_t nbytes, int device) {
                    " bytes of memory: use smaller tensors");
 }
 
-at::Tensor empty_tensor(DType dtype, c10::IntArrayRef sizes, c10::IntArrayRef strides,
-                        int device) {
+at::Tensor empty_tensor(DType dtype, c10::IntArrayRef sizes, c10::IntArrayRef strides, int device) {
   int64_t extent = product(sizes) == 0 ? 0 : 1;
   for (size_t i = 0; extent > 0 && i < sizes.size(); ++i) {
     extent += (sizes[i] - 1) * strides[i];
@@ -148,8 +149,8 @@ void write_value(const at::Tensor& tensor, Value update, const OutputSpec& spec)
   if (frame.numel() < frame_capacity) {
     frame.dims = {frame_capacity};
   }
-  state.set_value(make_write(std::move(base), window_of(tensor), std::move(update), update_window,
-                             frame));
+  state.set_value(
+      make_write(std::move(base), window_of(tensor), std::move(update), update_window, frame));
 }
 
 void resize_storage(const at::Tensor& tensor, int64_t nbytes) {

@@ -35,7 +35,8 @@ at::Tensor frame_on_host(const pjrt::BufferPtr& buffer) {
     return at::empty({0}, options);
   }
   if (void* pointer = buffer->host_pointer()) {
-    return at::from_blob(pointer, {type.numel()}, [buffer](void*) {}, options);
+    return at::from_blob(
+        pointer, {type.numel()}, [buffer](void*) {}, options);
   }
   at::Tensor flat = at::empty({type.numel()}, options);
   buffer->copy_to_host(flat.mutable_data_ptr(), flat.nbytes());
