@@ -69,6 +69,10 @@ Val broadcast_operand(LowerContext& c, size_t argument, DType dtype) {
   return c.b.expand(c.tensor_as(argument, dtype), c.output(0).sizes);
 }
 
+std::pair<Val, Val> broadcast_pair(LowerContext& c, DType dtype) {
+  return {broadcast_operand(c, 0, dtype), broadcast_operand(c, 1, dtype)};
+}
+
 Val sign_bit(Builder& b, Val x) {
   if (c10::isReducedFloatingType(x.dtype())) {
     x = b.convert(x, DType::Float);

@@ -4,6 +4,7 @@
 #include "lower/context.h"
 
 #include <initializer_list>
+#include <utility>
 
 namespace torch_xla {
 
@@ -13,6 +14,9 @@ DType promoted_dtype(const LowerContext& c, std::initializer_list<size_t> argume
 
 // Tensor or number argument, converted and broadcast to the sizes of output 0.
 Val broadcast_operand(LowerContext& c, size_t argument, DType dtype);
+
+// Arguments 0 and 1 so.
+std::pair<Val, Val> broadcast_pair(LowerContext& c, DType dtype);
 
 // True where the sign bit is set: -0.0 and NaNs of that sign included.
 Val sign_bit(Builder& b, Val x);

@@ -12,7 +12,7 @@ namespace {
 
 bool is_float(DType dtype) { return c10::isFloatingType(dtype) || c10::isComplexType(dtype); }
 
-// ---- unary -------------------------------------------------------------------------------------
+// ---- unary --------------------------------------------------------------------------------------
 
 // A StableHLO operation of the same meaning; integers go to the output's float type first.
 #define UNARY(name, op)                         \
@@ -157,34 +157,51 @@ void lower_sinc(LowerContext& c) {
   finish(c, where(x == 0, 1.0, sine / x));
 }
 
-// ---- binary ------------------------------------------------------------------------------------
+// ---- binary -------------------------------------------------------------------------------------
 
-// `other`, times alpha unless that is 1: addition's third argument.
-Expr scaled_other(LowerContext& c, size_t other, size_t alpha) {
-  Expr y = operand(c, other);
-  std::optional<Number> literal = c.literal(alpha);
-  return literal && literal->to_complex() == 1.0 ? y : y * scalar(c, alpha);
-}
-
-void lower_add(LowerContext& c) { finish(c, operand(c, 0) + scaled_other(c, 1, 2)); }
-void lower_sub(LowerContext& c) { finish(c, operand(c, 0) - scaled_other(c, 1, 2)); }
-void lower_rsub(LowerContext& c) {
-  Expr x = operand(c, 0);
+// Argument `i`, times alpha (argument 2) unless that is 1.
+Expr times_alpha(LowerContext& c, size_t i) {
+  Expr x = operand(c, i);
   std::optional<Number> literal = c.literal(2);
-  Expr scaled = literal && literal->to_complex() == 1.0 ? x : x * scalar(c, 2);
-  finish(c, operand(c, 1) - scaled);
+  return literal && literal->to_complex() == 1.0 ? x : x * scalar(c, 2);
 }
 
-void lower_mul(LowerContext& c) { finish(c, operand(c, 0) * operand(c, 1)); }
-void lower_div(LowerContext& c) { finish(c, operand(c, 0) / operand(c, 1)); }
+void lower_add(LowerContext& c) {
+  Expr x = operand(c, 0);
+  finish(c, x + times_alpha(c, 1));
+}
+void lower_sub(LowerContext& c) {
+  Expr x = operand(c, 0);
+  finish(c, x - times_alpha(c, 1));
+}
+void lower_rsub(LowerContext& c) {
+  Expr x = times_alpha(c, 0);
+  finish(c, operand(c, 1) - x);
+}
+
+void lower_mul(LowerContext& c) {
+  Expr x = operand(c, 0);
+  finish(c, x * operand(c, 1));
+}
+void lower_div(LowerContext& c) {
+  Expr x = operand(c, 0);
+  finish(c, x / operand(c, 1));
+}
 
 // Truncated remainder, with PyTorch's result where the divisor is zero left to the operation.
 Expr fmod(Expr x, Expr y) { return {x.b(), x.b().binary("remainder", x.value(), y.value())}; }
 
 // Both operands broadcast to the output, in the dtype computations run in.
-std::pair<Expr, Expr> pair(LowerContext& c, size_t first = 0, size_t second = 1) {
-  DType dtype = compute_dtype(c.output(0).dtype);
-  return {{c.b, broadcast_operand(c, first, dtype)}, {c.b, broadcast_operand(c, second, dtype)}};
+std::pair<Expr, Expr> pair(LowerContext& c) {
+  auto [x, y] = broadcast_pair(c, compute_dtype(c.output(0).dtype));
+  return {{c.b, x}, {c.b, y}};
+}
+
+// As above, but rounded to the output's dtype first. ATen does so, and it matters to remainders.
+std::pair<Expr, Expr> rounded_pair(LowerContext& c) {
+  DType dtype = c.output(0).dtype;
+  auto [x, y] = broadcast_pair(c, dtype);
+  return {{c.b, c.b.convert(x, compute_dtype(dtype))}, {c.b, c.b.convert(y, compute_dtype(dtype))}};
 }
 
 // The remainder with the divisor's sign.
@@ -220,12 +237,12 @@ Expr floor_divide(Expr x, Expr y) {
 }
 
 void lower_remainder(LowerContext& c) {
-  auto [x, y] = pair(c);
+  auto [x, y] = rounded_pair(c);
   finish(c, python_remainder(x, y));
 }
 
 void lower_fmod(LowerContext& c) {
-  auto [x, y] = pair(c);
+  auto [x, y] = rounded_pair(c);
   finish(c, fmod(x, y));
 }
 
@@ -369,24 +386,21 @@ void lower_entr(LowerContext& c) {
   finish(c, where(x < 0, -std::numeric_limits<double>::infinity(), inside));
 }
 
-// ---- three operands
-// ------------------------------------------------------------------------------
+// ---- three operands -----------------------------------------------------------------------------
 
 void lower_addcmul(LowerContext& c) {
-  Expr product = operand(c, 1) * operand(c, 2);
-  finish(c, operand(c, 0) + scalar(c, 3) * product);
+  Expr self = operand(c, 0), x = operand(c, 1), y = operand(c, 2);
+  finish(c, self + scalar(c, 3) * x * y);
 }
 
 void lower_addcdiv(LowerContext& c) {
-  finish(c, operand(c, 0) + scalar(c, 3) * (operand(c, 1) / operand(c, 2)));
+  Expr self = operand(c, 0), x = operand(c, 1), y = operand(c, 2);
+  finish(c, self + scalar(c, 3) * x / y);
 }
 
 Expr lerp(Expr start, Expr end, Expr weight) {
   Expr difference = end - start;
-  Expr magnitude = c10::isComplexType(weight.value().dtype())
-                       ? Expr{weight.b(), weight.b().unary("abs", weight.value())}
-                       : abs(weight);
-  Expr small = magnitude < 0.5;
+  Expr small = abs(weight) < 0.5;
   return where(small, start + weight * difference, end - difference * (1.0 - weight));
 }
 
@@ -400,10 +414,14 @@ void lower_lerp_scalar(LowerContext& c) {
                                      : end - (end - start) * (1.0 - weight));
     return;
   }
-  finish(c, lerp(operand(c, 0), operand(c, 1), scalar(c, 2)));
+  Expr start = operand(c, 0), end = operand(c, 1);
+  finish(c, lerp(start, end, scalar(c, 2)));
 }
 
-void lower_lerp(LowerContext& c) { finish(c, lerp(operand(c, 0), operand(c, 1), operand(c, 2))); }
+void lower_lerp(LowerContext& c) {
+  Expr start = operand(c, 0), end = operand(c, 1);
+  finish(c, lerp(start, end, operand(c, 2)));
+}
 
 }  // namespace
 

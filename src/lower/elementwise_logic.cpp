@@ -12,8 +12,8 @@ namespace {
 
 template <const char* const& kDirection>
 void lower_compare(LowerContext& c) {
-  DType dtype = promoted_dtype(c, {0, 1});
-  c.set(0, c.b.compare(kDirection, broadcast_operand(c, 0, dtype), broadcast_operand(c, 1, dtype)));
+  auto [x, y] = broadcast_pair(c, promoted_dtype(c, {0, 1}));
+  c.set(0, c.b.compare(kDirection, x, y));
 }
 const char* const kEq = "EQ";
 const char* const kNe = "NE";
@@ -24,14 +24,14 @@ const char* const kGe = "GE";
 
 template <const char* const& kOp>
 void lower_logical(LowerContext& c) {
-  c.set(0, c.b.binary(kOp, broadcast_operand(c, 0, DType::Bool),
-                      broadcast_operand(c, 1, DType::Bool)));
+  auto [x, y] = broadcast_pair(c, DType::Bool);
+  c.set(0, c.b.binary(kOp, x, y));
 }
 
 template <const char* const& kOp>
 void lower_bitwise(LowerContext& c) {
-  DType dtype = c.output(0).dtype;
-  c.set(0, c.b.binary(kOp, broadcast_operand(c, 0, dtype), broadcast_operand(c, 1, dtype)));
+  auto [x, y] = broadcast_pair(c, c.output(0).dtype);
+  c.set(0, c.b.binary(kOp, x, y));
 }
 const char* const kAnd = "and";
 const char* const kOr = "or";
@@ -39,9 +39,9 @@ const char* const kXor = "xor";
 const char* const kShiftLeft = "shift_left";
 
 void lower_shift_right(LowerContext& c) {
-  DType dtype = c.output(0).dtype;
-  const char* op = c10::isSignedType(dtype) ? "shift_right_arithmetic" : "shift_right_logical";
-  c.set(0, c.b.binary(op, broadcast_operand(c, 0, dtype), broadcast_operand(c, 1, dtype)));
+  auto [x, y] = broadcast_pair(c, c.output(0).dtype);
+  bool is_signed = c10::isSignedType(x.dtype());
+  c.set(0, c.b.binary(is_signed ? "shift_right_arithmetic" : "shift_right_logical", x, y));
 }
 
 void lower_logical_not(LowerContext& c) { c.set(0, c.b.logical_not(c.tensor_as(0, DType::Bool))); }
@@ -91,19 +91,20 @@ void lower_signbit(LowerContext& c) {
   c.set(0, sign_bit(b, x));
 }
 
-// ---- selection
-// -----------------------------------------------------------------------------------
+// ---- selection ----------------------------------------------------------------------------------
 
 void lower_where(LowerContext& c) {
   DType dtype = c.output(0).dtype;
-  c.set(0, c.b.select(broadcast_operand(c, 0, DType::Bool), broadcast_operand(c, 1, dtype),
-                      broadcast_operand(c, 2, dtype)));
+  Val condition = broadcast_operand(c, 0, DType::Bool);
+  Val on_true = broadcast_operand(c, 1, dtype);
+  c.set(0, c.b.select(condition, on_true, broadcast_operand(c, 2, dtype)));
 }
 
 void lower_masked_fill(LowerContext& c) {
   DType dtype = c.output(0).dtype;
-  c.set(0, c.b.select(broadcast_operand(c, 1, DType::Bool), broadcast_operand(c, 2, dtype),
-                      broadcast_operand(c, 0, dtype)));
+  Val x = broadcast_operand(c, 0, dtype);
+  Val mask = broadcast_operand(c, 1, DType::Bool);
+  c.set(0, c.b.select(mask, broadcast_operand(c, 2, dtype), x));
 }
 
 // clamp(self, min?, max?): NaN in any operand wins.
@@ -120,8 +121,8 @@ void lower_clamp(LowerContext& c) {
 }
 
 void lower_clamp_max(LowerContext& c) {
-  DType dtype = c.output(0).dtype;
-  c.set(0, c.b.minimum(broadcast_operand(c, 0, dtype), broadcast_operand(c, 1, dtype)));
+  auto [x, high] = broadcast_pair(c, c.output(0).dtype);
+  c.set(0, c.b.minimum(x, high));
 }
 
 void lower_nan_to_num(LowerContext& c) {
@@ -150,8 +151,8 @@ void lower_nan_to_num(LowerContext& c) {
 
 void lower_heaviside(LowerContext& c) {
   DType dtype = c.output(0).dtype;
-  Expr x{c.b, broadcast_operand(c, 0, dtype)};
-  Expr y{c.b, broadcast_operand(c, 1, dtype)};
+  auto [self, values] = broadcast_pair(c, dtype);
+  Expr x{c.b, self}, y{c.b, values};
   if (dtype == DType::Bool) {
     c.set(0, c.b.logical_or(x.value(), y.value()));
     return;
@@ -160,8 +161,7 @@ void lower_heaviside(LowerContext& c) {
   c.set(0, where(x == 0, y, step).value());
 }
 
-// ---- casts and copies
-// ------------------------------------------------------------------------------
+// ---- casts and copies ---------------------------------------------------------------------------
 
 void lower_cast(LowerContext& c) { c.set(0, c.tensor_as(0, c.output(0).dtype)); }
 

@@ -61,8 +61,7 @@ Dims dims_argument(LowerContext& c, const Val& x, int argument) {
   return none ? Dims{} : c.dims(i, x.rank());
 }
 
-// ---- sums
-// ----------------------------------------------------------------------------------------
+// ---- sums ---------------------------------------------------------------------------------------
 
 void reduce_sum(LowerContext& c, int dim_argument, bool mean) {
   Val x = c.tensor_as(0, compute_dtype(c.output(0).dtype));
@@ -100,8 +99,7 @@ void lower_count_nonzero(LowerContext& c) {
   set_reduced(c, 0, sum_of(c.b, Reduction(x, dims_argument(c, x, 1))));
 }
 
-// ---- extremes
-// ------------------------------------------------------------------------------------
+// ---- extremes -----------------------------------------------------------------------------------
 
 Val extreme(LowerContext& c, Val x, Dims dims, bool largest) {
   if (x.dtype() == DType::Bool) {
@@ -214,8 +212,7 @@ void lower_truth_dim(LowerContext& c) {
   reduce_truth<kAny>(c, 1);
 }
 
-// ---- moments and norms
-// -----------------------------------------------------------------------------
+// ---- moments and norms --------------------------------------------------------------------------
 
 struct Moments {
   Val mean, variance;
@@ -290,8 +287,7 @@ void lower_vector_norm(LowerContext& c) { reduce_norm(c, c.real(1), 2); }
 void lower_norm(LowerContext& c) { reduce_norm(c, c.real_or(1, 2), -1); }
 void lower_norm_dim(LowerContext& c) { reduce_norm(c, c.real_or(1, 2), 2); }
 
-// ---- softmax
-// ---------------------------------------------------------------------------------------
+// ---- softmax ------------------------------------------------------------------------------------
 
 struct Shifted {
   Val shifted, powers, total;  // x - max, exp of it, its sum
@@ -350,8 +346,7 @@ void lower_log_softmax_backward(LowerContext& c) {
   finish(c, grad - exp(operand(c, 1)) * total);
 }
 
-// ---- cumulative
-// ------------------------------------------------------------------------------------
+// ---- cumulative ---------------------------------------------------------------------------------
 
 // A window over all former elements, which XLA computes in blocks.
 template <bool kProduct>

@@ -18,7 +18,7 @@ void require_same(std::string_view op, const Val& x, const Val& y) {
 
 }  // namespace
 
-// ---- constants -------------------------------------------------------------------------------
+// ---- constants ----------------------------------------------------------------------------------
 
 Val Builder::full(Number value, const TensorType& type) {
   if (type.numel() == 0) {
@@ -214,7 +214,7 @@ Val Builder::bitcast_convert(Val x, const TensorType& type) {
   return emit("stablehlo.bitcast_convert", {x}, type);
 }
 
-// ---- shorthands ------------------------------------------------------------------------------
+// ---- shorthands ---------------------------------------------------------------------------------
 
 Val Builder::add(Val x, Val y) {
   Vals pair = broadcast_pair(x, y);

@@ -81,7 +81,7 @@ void expect_near(const Numbers& actual, const Numbers& expected, double toleranc
   }
 }
 
-// ---- constants and casts ---------------------------------------------------------------------
+// ---- constants and casts ------------------------------------------------------------------------
 
 TEST(Execution, MakesConstantsOfEveryDtype) {
   for (DType dtype :
@@ -254,7 +254,7 @@ TEST(Execution, TakesComplexNumbersApart) {
   EXPECT_EQ(results[4], (Numbers{3, 1}));
 }
 
-// ---- shape -----------------------------------------------------------------------------------
+// ---- shape --------------------------------------------------------------------------------------
 
 TEST(Execution, MovesElements) {
   auto results = run({matrix(2, {1, 2, 3, 4, 5, 6})}, [](Builder& b, const Vals& v) {
@@ -291,7 +291,7 @@ TEST(Execution, GathersAndScatters) {
   EXPECT_EQ(results[1], (Numbers{1, 2, 9, 12, 5, 6}));
 }
 
-// ---- contractions and reductions ---------------------------------------------------------------
+// ---- contractions and reductions ----------------------------------------------------------------
 
 TEST(Execution, Contracts) {
   auto results =
@@ -379,8 +379,7 @@ TEST(Execution, SolvesAndTransforms) {
   expect_near(results[3], {4, 2, 2, 5});
 }
 
-// ---- control and random numbers
-// ------------------------------------------------------------------
+// ---- control and random numbers -----------------------------------------------------------------
 
 TEST(Execution, CallsAndLoops) {
   auto results = run({vector({1, 2})}, [](Builder& b, const Vals& v) {
