@@ -13,7 +13,7 @@ int main(int argc, char** argv) {
 
   torch::nn::Sequential model(torch::nn::Linear(2, 64), torch::nn::Tanh(),
                               torch::nn::Linear(64, 1));
-  model->to(device);
+  torch_xla::move(*model, device);
   torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
 
   const torch::Tensor inputs = torch::rand({256, 2}) * 4 - 2;

@@ -2,6 +2,7 @@
 // makes the device known to PyTorch. Any thread.
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 
 #include <cstdint>
@@ -17,6 +18,22 @@ int device_count();
 // Runs everything recorded on all devices. Returns once it is launched; with `wait`, once it is
 // computed. Throws the errors of programs, the awaited ones included.
 void sync(bool wait = false);
+
+// Moves a tensor in place: every handle of it (a parameter in a module, in an optimizer) is on
+// `device` afterwards. Before any backward through it.
+void move_tensor(const at::Tensor& tensor, c10::Device device);
+
+// Moves a torch::nn module; `module->to(device)` cannot, because PyTorch's C++ interface refuses
+// to change the kind of a parameter's device.
+template <typename Module>
+void move(Module& module, c10::Device device) {
+  for (const auto& parameter : module.parameters()) {
+    move_tensor(parameter, device);
+  }
+  for (const auto& buffer : module.buffers()) {
+    move_tensor(buffer, device);
+  }
+}
 
 // Everything counted so far as text (docs/metrics.md), and one counter's value.
 std::string metrics_report();

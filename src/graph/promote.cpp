@@ -1,8 +1,10 @@
 #include "graph/promote.h"
 
+#include "base/hasher.h"
 #include "metrics/metrics.h"
 
 #include <bit>
+#include <unordered_map>
 
 namespace torch_xla {
 
@@ -32,6 +34,51 @@ NumberPlacement place(const std::vector<Number>& numbers, const std::vector<bool
   return placement;
 }
 
+// Numbers by the place that recorded them. A training loop's first steps differ in structure (the
+// optimizer makes its state in the first), so a number may change before any structure comes back;
+// it is then an input of the next structure from the start. Looked at only when compiling.
+class ChangingPlaces {
+ public:
+  std::vector<bool> update(const Graph& graph) {
+    std::vector<bool> changes(graph.numbers.size(), false);
+    std::unordered_map<uint64_t, uint64_t> occurrences;
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (const GraphNode& entry : graph.nodes) {
+      const Node& node = *entry.node;
+      if (node.numbers.empty()) {
+        continue;
+      }
+      Hasher place;
+      place.add(node.signature->hash);
+      place.add(node.location);
+      uint64_t occurrence = occurrences[place.low()]++;
+      for (size_t i = 0; i < node.numbers.size(); ++i) {
+        Hasher key = place;
+        key.add(occurrence);
+        key.add(i);
+        Place& known = places_.try_emplace(key.low(), Place{node.numbers[i], false}).first->second;
+        known.changes = known.changes || !same(known.last, node.numbers[i]);
+        known.last = node.numbers[i];
+        changes[entry.first_number + i] = known.changes;
+      }
+    }
+    return changes;
+  }
+
+ private:
+  struct Place {
+    Number last;
+    bool changes;
+  };
+  std::mutex mutex_;
+  std::unordered_map<uint64_t, Place> places_;
+};
+
+ChangingPlaces& changing_places() {
+  static auto* instance = new ChangingPlaces;
+  return *instance;
+}
+
 // Numbers to promote: those the nearest variant promotes, and those in which it differs.
 std::vector<bool> choose_promoted(const std::vector<VariantPtr>& variants,
                                   const std::vector<Number>& numbers) {
@@ -54,6 +101,24 @@ std::vector<bool> choose_promoted(const std::vector<VariantPtr>& variants,
   return best;
 }
 
+// Lowers with these numbers as inputs, except those that the lowering wants as literals.
+LoweredModule lower_with(const Graph& graph, const std::string& name, std::vector<bool> promoted,
+                         NumberPlacement& placement) {
+  metrics::Timed timed(metrics::metric("LowerTime"));
+  while (true) {
+    placement = place(graph.numbers, promoted);
+    LoweredModule module = lower_graph(graph, name, placement, pjrt::client().has_ffi());
+    bool conflict = false;
+    for (size_t i = 0; i < promoted.size(); ++i) {
+      conflict = conflict || (promoted[i] && module.pinned[i]);
+      promoted[i] = promoted[i] && !module.pinned[i];
+    }
+    if (!conflict) {
+      return module;
+    }
+  }
+}
+
 }  // namespace
 
 VariantPtr Structure::find(const std::vector<Number>& numbers) const {
@@ -73,11 +138,12 @@ VariantPtr Structure::find(const std::vector<Number>& numbers) const {
 VariantPtr Structure::compile(const Graph& graph, const std::string& name) const {
   auto variant = std::make_shared<Variant>();
   variant->literals = graph.numbers;
-  variant->placement = place(graph.numbers, choose_promoted(variants_, graph.numbers));
-  LoweredModule module = [&] {
-    metrics::Timed timed(metrics::metric("LowerTime"));
-    return lower_graph(graph, name, variant->placement, pjrt::client().has_ffi());
-  }();
+  std::vector<bool> promoted = choose_promoted(variants_, graph.numbers);
+  std::vector<bool> changing = changing_places().update(graph);
+  for (size_t i = 0; i < promoted.size(); ++i) {
+    promoted[i] = promoted[i] || changing[i];
+  }
+  LoweredModule module = lower_with(graph, name, promoted, variant->placement);
   variant->pinned = std::move(module.pinned);
   ProgramSource source;
   source.name = name;

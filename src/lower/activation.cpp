@@ -4,25 +4,6 @@
 
 namespace torch_xla {
 
-DType compute_dtype(DType dtype) {
-  if (c10::isReducedFloatingType(dtype)) {
-    return DType::Float;
-  }
-  return dtype == DType::ComplexHalf ? DType::ComplexFloat : dtype;
-}
-
-Expr operand(LowerContext& c, size_t i) {
-  return {c.b, c.tensor_as(i, compute_dtype(c.output(0).dtype))};
-}
-
-Expr scalar(LowerContext& c, size_t i) {
-  return {c.b, c.number(i, compute_dtype(c.output(0).dtype))};
-}
-
-void finish(LowerContext& c, Expr value, size_t output) {
-  c.set(output, c.b.convert(value.value(), c.output(output).dtype));
-}
-
 namespace {
 
 constexpr double kSqrtHalf = 0.70710678118654752440;

@@ -1,9 +1,10 @@
 // One- and two-operand arithmetic.
+#include "lower/elementwise.h"
 #include "lower/activation.h"
 #include "lower/common.h"
-#include "lower/elementwise.h"
 
 #include <cmath>
+#include <limits>
 
 namespace torch_xla {
 
@@ -14,9 +15,9 @@ bool is_float(DType dtype) { return c10::isFloatingType(dtype) || c10::isComplex
 // ---- unary -------------------------------------------------------------------------------------
 
 // A StableHLO operation of the same meaning; integers go to the output's float type first.
-#define UNARY(name, op) \
-  void lower_##name(LowerContext& c) { \
-    Expr x = operand(c, 0); \
+#define UNARY(name, op)                         \
+  void lower_##name(LowerContext& c) {          \
+    Expr x = operand(c, 0);                     \
     finish(c, {c.b, c.b.unary(op, x.value())}); \
   }
 UNARY(neg, "negate")
@@ -33,9 +34,9 @@ UNARY(tanh, "tanh")
 UNARY(sigmoid, "logistic")
 #undef UNARY
 
-#define CHLO(name, op) \
-  void lower_##name(LowerContext& c) { \
-    Expr x = operand(c, 0); \
+#define CHLO(name, op)                         \
+  void lower_##name(LowerContext& c) {         \
+    Expr x = operand(c, 0);                    \
     finish(c, {c.b, c.b.chlo(op, x.value())}); \
   }
 CHLO(erf, "erf")
@@ -213,7 +214,9 @@ Expr floor_divide(Expr x, Expr y) {
                      quotient - 1.0, quotient);
   Expr floored{x.b(), x.b().unary("floor", lower.value())};
   floored = where(lower - floored > 0.5, floored + 1.0, floored);
-  return where(y == 0, x / y, floored);
+  Expr exact = x / y;
+  Expr zero = where({x.b(), sign_bit(x.b(), exact.value())}, -0.0, exact.constant(0));
+  return where(y == 0, exact, where(lower == 0, zero, floored));
 }
 
 void lower_remainder(LowerContext& c) {
@@ -237,7 +240,8 @@ void lower_div_mode(LowerContext& c) {
   if (mode == "floor") {
     finish(c, floor_divide(x, y));
   } else if (mode == "trunc" && c10::isFloatingType(x.value().dtype())) {
-    finish(c, {c.b, truncate(c.b, (x / y).value())});
+    // The quotient is rounded to its dtype first, as ATen does.
+    c.set(0, truncate(c.b, c.b.convert((x / y).value(), c.output(0).dtype)));
   } else {
     finish(c, x / y);
   }
@@ -255,7 +259,8 @@ Expr power(Expr x, Expr y) { return {x.b(), x.b().binary("power", x.value(), y.v
 
 void lower_pow_scalar(LowerContext& c) {
   Expr x = operand(c, 0);
-  if (std::optional<Number> literal = c.literal(1); literal && literal->kind != Number::Kind::Complex) {
+  if (std::optional<Number> literal = c.literal(1);
+      literal && literal->kind != Number::Kind::Complex) {
     double exponent = literal->to_double();
     if (exponent == 2 || exponent == 3) {
       finish(c, integer_power(x, static_cast<int64_t>(exponent)));
@@ -265,8 +270,14 @@ void lower_pow_scalar(LowerContext& c) {
       finish(c, x);
       return;
     }
-    if (is_float(x.value().dtype()) && (exponent == 0.5 || exponent == -1)) {
-      finish(c, exponent == -1 ? 1.0 / x : Expr{c.b, c.b.unary("sqrt", x.value())});
+    bool floating = is_float(x.value().dtype());
+    if (floating && exponent == -1) {
+      finish(c, 1.0 / x);
+      return;
+    }
+    // ATen, too, takes roots here, which differ from powers at -0 and -inf; but not of halves.
+    if (floating && std::abs(exponent) == 0.5 && c.output(0).dtype != DType::Half) {
+      finish(c, {c.b, c.b.unary(exponent > 0 ? "sqrt" : "rsqrt", x.value())});
       return;
     }
   }
@@ -319,7 +330,9 @@ void lower_hypot(LowerContext& c) {
   Expr low = minimum(a, b);
   Expr ratio = where(high == 0, 0.0, low / high);
   Expr root{c.b, c.b.unary("sqrt", (ratio * ratio + 1.0).value())};
-  finish(c, where((a == high) && (high == low), high * std::sqrt(2.0), high * root));
+  Expr length = where(high == low, high * std::sqrt(2.0), high * root);
+  double infinity = std::numeric_limits<double>::infinity();
+  finish(c, where(a == infinity || b == infinity, infinity, length));
 }
 
 void lower_logaddexp(LowerContext& c) {
@@ -328,12 +341,36 @@ void lower_logaddexp(LowerContext& c) {
   finish(c, where(x == y, x + std::log(2.0), high + log1p(exp(-abs(x - y)))));
 }
 
-void lower_xlogy(LowerContext& c) {
+void lower_logaddexp2(LowerContext& c) {
   auto [x, y] = pair(c);
-  finish(c, where(y != y, y, where(x == 0, 0.0, x * log(y))));
+  Expr high = maximum(x, y);
+  Expr tail = log1p(exp(-abs(x - y) * std::log(2.0))) / std::log(2.0);
+  finish(c, where(x == y, x + 1.0, high + tail));
 }
 
-// ---- three operands ------------------------------------------------------------------------------
+// x * logarithm, 0 where x is; NaN where y is.
+Expr times_logarithm(Expr x, Expr y, Expr logarithm) {
+  return where(y != y, y, where(x == 0, 0.0, x * logarithm));
+}
+
+void lower_xlogy(LowerContext& c) {
+  auto [x, y] = pair(c);
+  finish(c, times_logarithm(x, y, log(y)));
+}
+
+void lower_xlog1py(LowerContext& c) {
+  auto [x, y] = pair(c);
+  finish(c, times_logarithm(x, y, log1p(y)));
+}
+
+void lower_entr(LowerContext& c) {
+  Expr x = operand(c, 0);
+  Expr inside = times_logarithm(x, x, -log(x));
+  finish(c, where(x < 0, -std::numeric_limits<double>::infinity(), inside));
+}
+
+// ---- three operands
+// ------------------------------------------------------------------------------
 
 void lower_addcmul(LowerContext& c) {
   Expr product = operand(c, 1) * operand(c, 2);
@@ -445,7 +482,10 @@ void register_arithmetic(LowerTable& table) {
   set("copysign.Tensor", lower_copysign);
   set("hypot", lower_hypot);
   set("logaddexp", lower_logaddexp);
+  set("logaddexp2", lower_logaddexp2);
   set("xlogy.Tensor", lower_xlogy);
+  set("special_xlog1py", lower_xlog1py);
+  set("special_entr", lower_entr);
   set("addcmul", lower_addcmul);
   set("addcdiv", lower_addcdiv);
   set("lerp.Scalar", lower_lerp_scalar);

@@ -44,9 +44,7 @@ void lower_shift_right(LowerContext& c) {
   c.set(0, c.b.binary(op, broadcast_operand(c, 0, dtype), broadcast_operand(c, 1, dtype)));
 }
 
-void lower_logical_not(LowerContext& c) {
-  c.set(0, c.b.logical_not(c.tensor_as(0, DType::Bool)));
-}
+void lower_logical_not(LowerContext& c) { c.set(0, c.b.logical_not(c.tensor_as(0, DType::Bool))); }
 
 void lower_bitwise_not(LowerContext& c) { c.set(0, c.b.unary("not", c.tensor(0))); }
 
@@ -93,7 +91,8 @@ void lower_signbit(LowerContext& c) {
   c.set(0, sign_bit(b, x));
 }
 
-// ---- selection -----------------------------------------------------------------------------------
+// ---- selection
+// -----------------------------------------------------------------------------------
 
 void lower_where(LowerContext& c) {
   DType dtype = c.output(0).dtype;
@@ -161,14 +160,13 @@ void lower_heaviside(LowerContext& c) {
   c.set(0, where(x == 0, y, step).value());
 }
 
-// ---- casts and copies ------------------------------------------------------------------------------
+// ---- casts and copies
+// ------------------------------------------------------------------------------
 
 void lower_cast(LowerContext& c) { c.set(0, c.tensor_as(0, c.output(0).dtype)); }
 
 // copy(self, src): only self's sizes and dtype matter.
-void lower_copy(LowerContext& c) {
-  c.set(0, broadcast_operand(c, 1, c.output(0).dtype));
-}
+void lower_copy(LowerContext& c) { c.set(0, broadcast_operand(c, 1, c.output(0).dtype)); }
 
 }  // namespace
 

@@ -86,4 +86,16 @@ inline Expr conj(Expr x) {
   return {b, b.complex(b.real(x.value()), b.unary("negate", b.imag(x.value())))};
 }
 
+// ---- arguments and results of a lowering --------------------------------------------------
+
+// The dtype in which ATen computes element-wise: 16-bit floats widen to f32 and are rounded once,
+// at the end.
+DType compute_dtype(DType dtype);
+
+// Tensor or number argument in the compute dtype of output 0.
+Expr operand(LowerContext& c, size_t i);
+Expr scalar(LowerContext& c, size_t i);
+// Sets an output, rounded to its dtype.
+void finish(LowerContext& c, Expr value, size_t output = 0);
+
 }  // namespace torch_xla

@@ -2,13 +2,8 @@
 // index_advanced.cpp; writing: index_scatter.cpp; searching: index_search.cpp.
 #include "lower/index.h"
 
-#include "base/error.h"
-
 namespace torch_xla {
 namespace {
-
-// A scalar is indexed like a tensor of one element.
-Val at_least_1d(Builder& b, Val x) { return x.rank() == 0 ? b.reshape(x, {1}) : x; }
 
 void lower_index_select(LowerContext& c) {
   Val x = at_least_1d(c.b, c.tensor(0));
@@ -38,7 +33,7 @@ void lower_embedding_dense_backward(LowerContext& c) {
   Builder& b = c.b;
   int64_t rows = c.integer(2), padding = c.integer(3);
   DType dtype = c.output(0).dtype;
-  DType sum_dtype = c10::isReducedFloatingType(dtype) ? DType::Float : dtype;
+  DType sum_dtype = compute_dtype(dtype);
   Val index = c.tensor_as(1, DType::Long);
   int64_t count = index.numel();
   index = b.reshape(index, {count});

@@ -3,13 +3,16 @@
 // when writing, as StableHLO defines it.
 #pragma once
 
-#include "lower/context.h"
+#include "lower/expr.h"
 #include "lower/table.h"
 
 namespace torch_xla {
 
 // How a scatter combines what is there with an update.
 enum class Combine { Replace, Add, Multiply, Maximum, Minimum };
+
+// A scalar is indexed like a tensor of one element.
+inline Val at_least_1d(Builder& b, Val x) { return x.rank() == 0 ? b.reshape(x, {1}) : x; }
 
 Val wrap_negative(Builder& b, Val index, int64_t size);
 

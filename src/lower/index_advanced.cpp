@@ -1,6 +1,5 @@
 // Advanced indexing, x[i, :, j] and x[i, :, j] = v: one gather or one scatter. Boolean masks in a
 // write become a select, so that they never need to know how many elements are true.
-#include "base/error.h"
 #include "lower/index.h"
 
 namespace torch_xla {
@@ -188,8 +187,7 @@ void lower_index_put(LowerContext& c) {
     return c.set(0, x);
   }
   // Sums of 16-bit floats are rounded once.
-  bool widen = accumulate && c10::isReducedFloatingType(x.dtype());
-  DType dtype = widen ? DType::Float : x.dtype();
+  DType dtype = accumulate ? compute_dtype(x.dtype()) : x.dtype();
   Val values = without_leading_ones(b, c.tensor_as(2, dtype), a.result.size());
   stablehlo::ScatterDims dims;
   dims.update_window_dims = a.kept;

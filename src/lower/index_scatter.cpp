@@ -5,11 +5,9 @@
 namespace torch_xla {
 namespace {
 
-Val at_least_1d(Builder& b, Val x) { return x.rank() == 0 ? b.reshape(x, {1}) : x; }
-
 DType sum_dtype(DType dtype, Combine combine) {
   bool sums = combine == Combine::Add || combine == Combine::Multiply;
-  return sums && c10::isReducedFloatingType(dtype) ? DType::Float : dtype;
+  return sums ? compute_dtype(dtype) : dtype;
 }
 
 struct Reduction {
@@ -114,7 +112,7 @@ Val slice_updates(LowerContext& c, const Slices& s) {
   return c.b.reshape(c.tensor_as(3, s.x.dtype()), dims);
 }
 
-void finish(LowerContext& c, Val result) {
+void set_reshaped(LowerContext& c, Val result) {
   c.set(0, c.b.convert(c.b.reshape(result, c.output(0).sizes), c.output(0).dtype));
 }
 
@@ -128,12 +126,12 @@ void lower_index_add(LowerContext& c) {
     updates = boolean ? c.b.logical_and(updates, c.b.expand(factor, updates.dims()))
                       : c.b.mul(updates, factor);
   }
-  finish(c, scatter_slices(c.b, s.x, s.dim, s.index, updates, Combine::Add));
+  set_reshaped(c, scatter_slices(c.b, s.x, s.dim, s.index, updates, Combine::Add));
 }
 
 void lower_index_copy(LowerContext& c) {
   Slices s = slices(c, c.output(0).dtype);
-  finish(c, scatter_slices(c.b, s.x, s.dim, s.index, slice_updates(c, s), Combine::Replace));
+  set_reshaped(c, scatter_slices(c.b, s.x, s.dim, s.index, slice_updates(c, s), Combine::Replace));
 }
 
 void index_fill(LowerContext& c, bool value_is_number) {
@@ -142,7 +140,7 @@ void index_fill(LowerContext& c, bool value_is_number) {
   Dims dims = s.x.dims();
   dims[s.dim] = s.index.numel();
   Val updates = c.b.expand(c.b.reshape(value, {}), dims);
-  finish(c, scatter_slices(c.b, s.x, s.dim, s.index, updates, Combine::Replace));
+  set_reshaped(c, scatter_slices(c.b, s.x, s.dim, s.index, updates, Combine::Replace));
 }
 
 void lower_index_fill_scalar(LowerContext& c) { index_fill(c, true); }
@@ -153,9 +151,10 @@ void lower_index_reduce(LowerContext& c) {
   Slices s = slices(c, sum_dtype(c.output(0).dtype, how.combine));
   Val updates = slice_updates(c, s);
   if (updates.numel() == 0) {
-    return finish(c, s.x);
+    return set_reshaped(c, s.x);
   }
-  finish(c, scatter_reduced(c.b, scatter_slices, s.x, s.dim, s.index, updates, how, c.flag(5)));
+  set_reshaped(c,
+               scatter_reduced(c.b, scatter_slices, s.x, s.dim, s.index, updates, how, c.flag(5)));
 }
 
 // put(self, index, source, accumulate): self as if it were 1-d.
@@ -166,7 +165,7 @@ void lower_put(LowerContext& c) {
   Val index = c.tensor(1);
   index = wrap_negative(b, b.reshape(index, {index.numel()}), x.numel());
   Val updates = b.reshape(c.tensor_as(2, x.dtype()), {index.numel()});
-  finish(c, scatter_slices(b, b.reshape(x, {x.numel()}), 0, index, updates, combine));
+  set_reshaped(c, scatter_slices(b, b.reshape(x, {x.numel()}), 0, index, updates, combine));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include "lower/reduction.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 namespace torch_xla {
@@ -12,8 +13,8 @@ namespace {
 // One reduction: what is reduced, over which dimensions, and how its result is laid out.
 struct Reduction {
   Val x;
-  Dims dims;   // reduced, ascending
-  Dims kept;   // the others
+  Dims dims;  // reduced, ascending
+  Dims kept;  // the others
   int64_t count = 1;
 
   Reduction(Val value, Dims reduced) : x(value), dims(std::move(reduced)) {
@@ -27,9 +28,7 @@ struct Reduction {
     }
   }
   // The reduced value back in x's sizes.
-  Val spread_back(Builder& b, Val value) const {
-    return b.broadcast_in_dim(value, x.dims(), kept);
-  }
+  Val spread_back(Builder& b, Val value) const { return b.broadcast_in_dim(value, x.dims(), kept); }
 };
 
 // keepdim only changes the sizes: the output's are authoritative.
@@ -49,16 +48,21 @@ Val reduce_to(Builder& b, const Reduction& r, std::string_view op, Val init) {
   return r.dims.empty() ? r.x : b.reduce(r.x, init, r.dims, op);
 }
 
-Val sum_of(Builder& b, const Reduction& r) {
-  return reduce_to(b, r, "add", b.scalar_like(r.x, 0));
-}
+Val sum_of(Builder& b, const Reduction& r) { return reduce_to(b, r, "add", b.scalar_like(r.x, 0)); }
 
-// dim argument at `i`, or every dimension where the overload has none.
+// dim argument at `i`, or every dimension where the overload has none. An empty list means every
+// dimension to some operators and none to others: the output's sizes tell.
 Dims dims_argument(LowerContext& c, const Val& x, int argument) {
-  return argument < 0 ? all_dims(x) : c.dims(static_cast<size_t>(argument), x.rank());
+  if (argument < 0) {
+    return all_dims(x);
+  }
+  size_t i = static_cast<size_t>(argument);
+  bool none = !c.is_none(i) && c.integers(i).empty() && c.output(0).sizes == x.dims();
+  return none ? Dims{} : c.dims(i, x.rank());
 }
 
-// ---- sums ----------------------------------------------------------------------------------------
+// ---- sums
+// ----------------------------------------------------------------------------------------
 
 void reduce_sum(LowerContext& c, int dim_argument, bool mean) {
   Val x = c.tensor_as(0, compute_dtype(c.output(0).dtype));
@@ -84,8 +88,9 @@ void lower_nansum(LowerContext& c) {
 void reduce_product(LowerContext& c, int dim_argument) {
   Val x = c.tensor_as(0, compute_dtype(c.output(0).dtype));
   Reduction r(x, dims_argument(c, x, dim_argument));
-  set_reduced(c, 0, reduce_to(c.b, r, x.dtype() == DType::Bool ? "and" : "multiply",
-                              c.b.scalar_like(x, 1)));
+  set_reduced(
+      c, 0,
+      reduce_to(c.b, r, x.dtype() == DType::Bool ? "and" : "multiply", c.b.scalar_like(x, 1)));
 }
 void lower_prod(LowerContext& c) { reduce_product(c, -1); }
 void lower_prod_dim(LowerContext& c) { reduce_product(c, 1); }
@@ -95,7 +100,8 @@ void lower_count_nonzero(LowerContext& c) {
   set_reduced(c, 0, sum_of(c.b, Reduction(x, dims_argument(c, x, 1))));
 }
 
-// ---- extremes ------------------------------------------------------------------------------------
+// ---- extremes
+// ------------------------------------------------------------------------------------
 
 Val extreme(LowerContext& c, Val x, Dims dims, bool largest) {
   if (x.dtype() == DType::Bool) {
@@ -142,27 +148,26 @@ void lower_aminmax(LowerContext& c) {
   set_reduced(c, 1, extreme_or_nan(c, x, dims, true));
 }
 
-// The extreme and its first index along `dim`; NaN is the extreme of all.
-Vals extreme_with_index(Builder& b, Val x, int64_t dim, bool largest) {
-  Val index = b.iota({DType::Long, x.dims()}, dim);
-  bool floating = c10::isFloatingType(x.dtype());
-  Val value = x.dtype() == DType::Bool ? b.convert(x, DType::Byte) : x;
-  Val init = largest ? b.lowest(value.dtype()) : b.highest(value.dtype());
-  Val none = b.constant(Number::of(std::numeric_limits<int64_t>::max()), DType::Long);
-  return b.reduce({value, index}, {init, none}, {dim}, [&](Builder& r, const Vals& a) {
-    const char* direction = largest ? "GT" : "LT";
-    Val better = r.compare(direction, a[0], a[2]);
-    Val equal = r.compare("EQ", a[0], a[2]);
-    if (floating) {
-      Val left_nan = r.compare("NE", a[0], a[0]);
-      Val right_nan = r.compare("NE", a[2], a[2]);
-      better = r.logical_or(better, r.logical_and(left_nan, r.logical_not(right_nan)));
-      equal = r.logical_or(equal, r.logical_and(left_nan, right_nan));
-    }
-    Val earlier = r.logical_and(equal, r.compare("LT", a[1], a[3]));
-    Val take_left = r.logical_or(better, earlier);
-    return Vals{r.select(take_left, a[0], a[2]), r.select(take_left, a[1], a[3])};
-  });
+struct Extreme {
+  Val value, index;  // the first index of the value; NaN is the extreme of all
+};
+
+// Two passes, one for the value and one for its place: XLA vectorises both, but not a reduction of
+// pairs.
+Extreme extreme_with_index(LowerContext& c, Val x, int64_t dim, bool largest) {
+  Builder& b = c.b;
+  x = b.convert(x, x.dtype() == DType::Bool ? DType::Byte : compute_dtype(x.dtype()));
+  Val value = extreme_or_nan(c, x, {dim}, largest);
+  Reduction r(x, {dim});
+  Val here = b.compare("EQ", x, r.spread_back(b, value));
+  if (c10::isFloatingType(x.dtype())) {
+    here = b.logical_or(here, b.compare("NE", x, x));  // only present where the extreme is NaN
+  }
+  DType dtype = r.count > std::numeric_limits<int32_t>::max() ? DType::Long : DType::Int;
+  Val index = b.iota({dtype, x.dims()}, dim);
+  Val none = b.highest(dtype);
+  Val first = b.reduce(b.select(here, index, b.expand(none, x.dims())), none, {dim}, "minimum");
+  return {value, b.convert(first, DType::Long)};
 }
 
 template <bool kLargest>
@@ -173,9 +178,9 @@ void lower_max_dim(LowerContext& c) {
     c.set(1, c.b.constant(0.0, DType::Long));
     return;
   }
-  Vals result = extreme_with_index(c.b, x, c.dim(1, x.rank()), kLargest);
-  set_reduced(c, 0, c.b.convert(result[0], x.dtype()));
-  set_reduced(c, 1, result[1]);
+  Extreme extreme = extreme_with_index(c, x, c.dim(1, x.rank()), kLargest);
+  set_reduced(c, 0, extreme.value);
+  set_reduced(c, 1, extreme.index);
 }
 
 template <bool kLargest>
@@ -191,7 +196,7 @@ void lower_argmax(LowerContext& c) {
   } else {
     dim = c.dim(1, x.rank());
   }
-  set_reduced(c, 0, extreme_with_index(c.b, x, dim, kLargest)[1]);
+  set_reduced(c, 0, extreme_with_index(c, x, dim, kLargest).index);
 }
 
 template <bool kAny>
@@ -201,11 +206,16 @@ void reduce_truth(LowerContext& c, int dim_argument) {
   set_reduced(c, 0, reduce_to(c.b, r, kAny ? "or" : "and", c.b.scalar_like(x, kAny ? 0 : 1)));
 }
 template <bool kAny>
-void lower_truth_all(LowerContext& c) { reduce_truth<kAny>(c, -1); }
+void lower_truth_all(LowerContext& c) {
+  reduce_truth<kAny>(c, -1);
+}
 template <bool kAny>
-void lower_truth_dim(LowerContext& c) { reduce_truth<kAny>(c, 1); }
+void lower_truth_dim(LowerContext& c) {
+  reduce_truth<kAny>(c, 1);
+}
 
-// ---- moments and norms -----------------------------------------------------------------------------
+// ---- moments and norms
+// -----------------------------------------------------------------------------
 
 struct Moments {
   Val mean, variance;
@@ -216,10 +226,9 @@ Moments moments(LowerContext& c, const Reduction& r, double correction) {
   double count = static_cast<double>(r.count);
   Val mean = b.div(sum_of(b, r), b.scalar_like(r.x, count));
   Val centred = b.sub(r.x, r.spread_back(b, mean));
-  Val squares = c10::isComplexType(r.x.dtype())
-                    ? b.add(b.mul(b.real(centred), b.real(centred)),
-                            b.mul(b.imag(centred), b.imag(centred)))
-                    : b.mul(centred, centred);
+  Val squares = c10::isComplexType(r.x.dtype()) ? b.add(b.mul(b.real(centred), b.real(centred)),
+                                                        b.mul(b.imag(centred), b.imag(centred)))
+                                                : b.mul(centred, centred);
   Val total = sum_of(b, Reduction(squares, r.dims));
   return {mean, b.div(total, b.scalar_like(total, std::max(0.0, count - correction)))};
 }
@@ -253,37 +262,36 @@ void lower_logsumexp(LowerContext& c) {
   set_reduced(c, 0, b.add(b.unary("log", sum_of(b, Reduction(powers, dims))), shift));
 }
 
-// linalg_vector_norm(self, ord, dim?, keepdim, dtype?)
-void lower_vector_norm(LowerContext& c) {
+void reduce_norm(LowerContext& c, double order, int dim_argument) {
   Builder& b = c.b;
-  double order = c.static_number(1).to_double();
   DType dtype = compute_dtype(c.output(0).dtype);
   Val x = c.tensor(0);
-  Dims dims = dims_argument(c, x, 2);
-  Val size = c10::isComplexType(x.dtype()) ? b.unary("abs", x)
-                                           : b.unary("abs", b.convert(x, dtype));
-  size = b.convert(size, dtype);
-  Reduction r(size, dims);
-  if (order == std::numeric_limits<double>::infinity()) {
-    set_reduced(c, 0, extreme(c, size, dims, true));
-  } else if (order == -std::numeric_limits<double>::infinity()) {
-    set_reduced(c, 0, extreme(c, size, dims, false));
+  Val size = c10::isComplexType(x.dtype()) ? x : b.convert(x, dtype);
+  size = b.convert(b.unary("abs", size), dtype);
+  Dims dims = dims_argument(c, x, dim_argument);
+  auto sum = [&](Val terms) { return sum_of(b, Reduction(terms, dims)); };
+  if (std::isinf(order)) {
+    set_reduced(c, 0, extreme_or_nan(c, size, dims, order > 0));
   } else if (order == 0) {
-    Val counted = b.convert(b.compare("NE", size, b.scalar_like(size, 0)), dtype);
-    set_reduced(c, 0, sum_of(b, Reduction(counted, dims)));
+    set_reduced(c, 0, sum(b.convert(b.compare("NE", size, b.scalar_like(size, 0)), dtype)));
   } else if (order == 1) {
-    set_reduced(c, 0, sum_of(b, r));
+    set_reduced(c, 0, sum(size));
   } else if (order == 2) {
-    Val total = sum_of(b, Reduction(b.mul(size, size), dims));
-    set_reduced(c, 0, b.unary("sqrt", total));
+    set_reduced(c, 0, b.unary("sqrt", sum(b.mul(size, size))));
   } else {
-    Val powers = b.binary("power", size, b.full(order, size.type()));
-    Val total = sum_of(b, Reduction(powers, dims));
+    Val total = sum(b.binary("power", size, b.full(order, size.type())));
     set_reduced(c, 0, b.binary("power", total, b.full(1 / order, total.type())));
   }
 }
 
-// ---- softmax ---------------------------------------------------------------------------------------
+// linalg_vector_norm(self, ord, dim?, keepdim, *, dtype?)
+void lower_vector_norm(LowerContext& c) { reduce_norm(c, c.real(1), 2); }
+// norm(self, p?), with or without (dim, keepdim)
+void lower_norm(LowerContext& c) { reduce_norm(c, c.real_or(1, 2), -1); }
+void lower_norm_dim(LowerContext& c) { reduce_norm(c, c.real_or(1, 2), 2); }
+
+// ---- softmax
+// ---------------------------------------------------------------------------------------
 
 struct Shifted {
   Val shifted, powers, total;  // x - max, exp of it, its sum
@@ -342,27 +350,25 @@ void lower_log_softmax_backward(LowerContext& c) {
   finish(c, grad - exp(operand(c, 1)) * total);
 }
 
-// ---- cumulative ------------------------------------------------------------------------------------
+// ---- cumulative
+// ------------------------------------------------------------------------------------
 
-// Doubling steps: x[i] += x[i-1], x[i-2], x[i-4], ... Each is one fused pass.
+// A window over all former elements, which XLA computes in blocks.
 template <bool kProduct>
 void lower_cumulative(LowerContext& c) {
-  Builder& b = c.b;
   Val x = c.tensor_as(0, compute_dtype(c.output(0).dtype));
   if (x.rank() == 0 || x.numel() == 0) {
     c.set(0, x);
     return;
   }
   int64_t dim = c.dim(1, x.rank());
-  Dims none(x.rank(), 0);
-  for (int64_t step = 1; step < x.dim(dim); step *= 2) {
-    Dims low = none;
-    low[dim] = step;
-    Val head = b.slice_dim(x, dim, 0, x.dim(dim) - step);
-    Val moved = b.pad(head, b.scalar_like(x, kProduct ? 1 : 0), low, none, none);
-    x = kProduct ? b.mul(x, moved) : b.add(x, moved);
-  }
-  c.set(0, x);
+  stablehlo::WindowDims window;
+  window.size = Dims(x.rank(), 1);
+  window.padding_low = Dims(x.rank(), 0);
+  window.size[dim] = x.dim(dim);
+  window.padding_low[dim] = x.dim(dim) - 1;
+  c.set(0, c.b.reduce_window(x, c.b.scalar_like(x, kProduct ? 1 : 0), window,
+                             kProduct ? "multiply" : "add"));
 }
 
 }  // namespace
@@ -400,6 +406,10 @@ void register_reduce(LowerTable& table) {
   set("std_mean.correction", lower_variance<true, true>);
   set("logsumexp", lower_logsumexp);
   set("linalg_vector_norm", lower_vector_norm);
+  set("norm.Scalar", lower_norm);
+  set("norm.ScalarOpt_dtype", lower_norm);
+  set("norm.ScalarOpt_dim", lower_norm_dim);
+  set("norm.ScalarOpt_dim_dtype", lower_norm_dim);
   set("_softmax", lower_softmax);
   set("_safe_softmax", lower_safe_softmax);
   set("_log_softmax", lower_log_softmax);

@@ -1,6 +1,8 @@
 // Joining, repeating and reordering: cat, stack, repeat, flip, roll, tril, triu, trace, cross.
 #include "lower/shape.h"
 
+#include "lower/expr.h"
+
 namespace torch_xla {
 namespace {
 
@@ -99,7 +101,7 @@ void lower_triu(LowerContext& c) { keep_triangle(c, "GE"); }
 void lower_trace(LowerContext& c) {
   Builder& b = c.b;
   DType dtype = c.output(0).dtype;
-  DType sum_dtype = c10::isReducedFloatingType(dtype) ? DType::Float : dtype;
+  DType sum_dtype = compute_dtype(dtype);
   Val x = c.tensor_as(0, sum_dtype);
   Stride diagonal = diagonal_stride(x.dim(0), x.dim(1), 0);
   Val elements = read_strided(b, b.reshape(x, {x.numel()}), 0, diagonal);

@@ -2,6 +2,7 @@
 // the last dimension: (left, right, top, bottom, ...). Negative amounts crop.
 #include <algorithm>
 
+#include "lower/expr.h"
 #include "lower/shape.h"
 
 namespace torch_xla {
@@ -114,7 +115,7 @@ void lower_pad(LowerContext& c) {
 template <PadDimension unpad_dimension>
 void lower_pad_backward(LowerContext& c) {
   DType dtype = c.output(0).dtype;
-  Val grad = c.tensor_as(0, c10::isReducedFloatingType(dtype) ? DType::Float : dtype);
+  Val grad = c.tensor_as(0, compute_dtype(dtype));
   Dims amounts = c.integers(2);
   for (size_t i = 0; i < amounts.size() / 2; ++i) {
     int64_t dim = grad.rank() - 1 - static_cast<int64_t>(i);

@@ -73,6 +73,7 @@ class Reader {
   void device(const c10::Device& value) {
     word(5);
     word(static_cast<int64_t>(value.type()));
+    word(value.index());
     if (value.type() == c10::DeviceType::XLA && call_.device < 0) {
       call_.device = value.has_index() ? value.index() : current_device();
     }

@@ -7,6 +7,8 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <mutex>
+#include <set>
 
 namespace torch_xla {
 
@@ -157,9 +159,15 @@ at::Tensor zeros_like_on_cpu(const at::Tensor& tensor) {
              : tensor;
 }
 
-// For operators without a meta kernel: one run of the CPU kernel on zeros.
-std::optional<IValues> run_on_zeros(const c10::OperatorHandle& op,
-                                    c10::ArrayRef<c10::IValue> arguments) {
+// One run of the CPU kernel on zeros: what it returns, or why it refuses.
+struct CpuRun {
+  std::optional<IValues> results;
+  std::exception_ptr error;
+  std::string message;
+};
+
+CpuRun run_on_zeros(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments) {
+  CpuRun run;
   IValues stack;
   for (const c10::IValue& argument : arguments) {
     stack.push_back(map_tensors(argument, zeros_like_on_cpu, c10::Device(c10::kCPU)));
@@ -167,19 +175,76 @@ std::optional<IValues> run_on_zeros(const c10::OperatorHandle& op,
   try {
     at::AutoDispatchBelowADInplaceOrView guard;
     op.callBoxed(&stack);
-    return stack;
-  } catch (const std::exception&) {
-    return std::nullopt;
+    run.results = std::move(stack);
+  } catch (const c10::Error& error) {
+    run.error = std::current_exception();
+    run.message = error.what_without_backtrace();
+  } catch (const std::exception& error) {
+    run.error = std::current_exception();
+    run.message = error.what();
   }
+  return run;
 }
 
-bool is_small(const IValues& arguments) {
-  constexpr int64_t kElements = 1 << 16;
-  int64_t elements = 0;
-  for (const at::Tensor& tensor : flatten_tensors(arguments)) {
-    elements += tensor.defined() ? tensor.numel() : 0;
+// Zeros make some kernels fail for their values (a singular matrix); these are about types.
+bool is_about_types(const CpuRun& run) {
+  for (const char* phrase : {"dtype", "not implemented for", "scalar type", "result type"}) {
+    if (run.message.find(phrase) != std::string::npos) {
+      return true;
+    }
   }
-  return elements <= kElements;
+  return false;
+}
+
+// Meta kernels word some errors differently from the CPU's and let some dtypes pass. The CPU's
+// kernel is the reference where the platform is the host: asked when meta refuses, for small
+// calls, and the first time an operator meets these dtypes.
+bool should_ask_cpu(const OpInfo& info, const IValues& arguments) {
+  constexpr int64_t kSmall = 1 << 12;
+  constexpr int64_t kLargest = int64_t{1} << 26;
+  if (info.random || info.name.rfind("aten::", 0) != 0 || !pjrt::client().host_memory()) {
+    return false;
+  }
+  int64_t elements = 0;
+  std::string kinds = info.name;
+  for (const at::Tensor& tensor : flatten_tensors(arguments)) {
+    if (tensor.defined()) {
+      elements += tensor.numel();
+      kinds += c10::toString(tensor.scalar_type());
+    }
+  }
+  static auto* mutex = new std::mutex;
+  static auto* seen = new std::set<std::string>;
+  std::lock_guard<std::mutex> lock(*mutex);
+  bool first = seen->insert(kinds).second;
+  return elements <= kSmall || (first && elements <= kLargest);
+}
+
+// `run`, with the CPU's error in place of meta's, and its refusals added.
+std::optional<IValues> run_checked(const OpInfo& info, const c10::OperatorHandle& op,
+                                   const IValues& arguments) {
+  bool ask = should_ask_cpu(info, arguments);
+  std::optional<IValues> results;
+  try {
+    results = run_meta(op, to_meta(arguments));
+  } catch (...) {
+    CpuRun cpu = run_on_zeros(op, arguments);
+    if (cpu.error) {
+      std::rethrow_exception(cpu.error);
+    }
+    return cpu.results;
+  }
+  if (ask || !results) {
+    CpuRun cpu = run_on_zeros(op, arguments);
+    if (cpu.error && is_about_types(cpu)) {
+      std::rethrow_exception(cpu.error);
+    }
+    // A CPU kernel that will compute the results knows their sizes and dtypes best.
+    if (cpu.results && (!results || info.lowering == nullptr)) {
+      return cpu.results;
+    }
+  }
+  return results;
 }
 
 size_t fresh_returns(const OpInfo& info) {
@@ -190,7 +255,8 @@ size_t fresh_returns(const OpInfo& info) {
 // What the functional operator returns, on meta (or CPU zero) tensors.
 std::optional<IValues> learn_results(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments) {
   if (info.mutates()) {
-    std::optional<IValues> own = run_meta(info.op, to_meta(arguments));
+    std::optional<IValues> own =
+        run_checked(info, info.op, IValues(arguments.begin(), arguments.end()));
     if (!info.has_functional) {
       // The host call runs the operator on copies and hands these back after its own returns.
       IValues results;
@@ -211,14 +277,7 @@ std::optional<IValues> learn_results(const OpInfo& info, c10::ArrayRef<c10::IVal
     }
   }
   IValues functional = functional_arguments(info, arguments);
-  std::optional<IValues> results = run_meta(info.functional, to_meta(functional));
-  if (results && (info.lowering != nullptr || !is_small(functional))) {
-    return results;
-  }
-  // A CPU kernel will compute them: where it is cheap, ask it, since some return other sizes or
-  // dtypes than their meta kernels say.
-  std::optional<IValues> on_zeros = run_on_zeros(info.functional, functional);
-  return on_zeros ? on_zeros : results;
+  return run_checked(info, info.functional, functional);
 }
 
 void add_results(const OpInfo& info, const IValues& returned, CallPlan& plan) {
@@ -286,6 +345,9 @@ std::unique_ptr<CallPlan> make_plan(const OpInfo& info, const Call& call,
   TORCH_CHECK_NOT_IMPLEMENTED(!info.returns_view, info.name,
                               " makes a view, which is not supported on the xla device: use a "
                               "copy (", info.name, " on .cpu(), or a strided view)");
+  TORCH_CHECK(call.device < pjrt::device_count_hint(), "xla:", call.device,
+              " does not exist: there are ", pjrt::device_count_hint(),
+              " devices (CPU_NUM_DEVICES sets how many the CPU plugin makes)");
   check_written(info, arguments);
   bool dynamic = info.dynamic_shape && (info.lowering == nullptr || indexes_by_mask(info, call));
   bool out_without_functional = info.resizes_outputs && !info.has_functional;

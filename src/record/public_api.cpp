@@ -6,6 +6,8 @@
 #include "record/call.h"
 #include "storage/sync.h"
 
+#include <ATen/core/grad_mode.h>
+
 namespace torch_xla {
 
 c10::Device device(std::optional<int> index) {
@@ -21,6 +23,12 @@ c10::Device device(std::optional<int> index) {
 int device_count() { return pjrt::client().device_count(); }
 
 void sync(bool wait) { sync_all_devices(wait); }
+
+void move_tensor(const at::Tensor& tensor, c10::Device target) {
+  at::NoGradGuard no_grad;
+  at::Tensor moved = tensor.detach().to(target);
+  tensor.unsafeGetTensorImpl()->shallow_copy_from(moved.getIntrusivePtr());
+}
 
 std::string metrics_report() { return metrics::report(); }
 
