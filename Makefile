@@ -1,5 +1,5 @@
 # Every target does its own set-up (dev/setup) and leaves a ready environment in .venv.
-.PHONY: build test test-cpp test-python demo lint format clean
+.PHONY: build test test-cpp test-python demo docs lint format clean
 
 build:
 	dev/build
@@ -14,6 +14,9 @@ test-python: build
 
 demo: build
 	.venv/bin/python examples/train_decoder.py
+
+docs: build
+	build/release/reference_pages docs
 
 lint:
 	dev/setup

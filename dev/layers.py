@@ -1,4 +1,4 @@
-"""Check that each folder of src/ includes only folders below it, and that files stay small."""
+"""Check what compilers do not: which folders include which, declared metrics, size of files."""
 
 import re
 import subprocess
@@ -24,8 +24,8 @@ LAYERS = [
     "base",
 ]
 ATEN_LAYERS = {"pure", "compile", "record", "eager", "host_ops", "storage"}
-# The dispatcher-facing headers that lower layers may use: plain vocabulary, no operators.
 MAX_LINES = 600
+METRICS = Path("src/metrics/metrics.inc")
 
 
 def problems_of(path: Path) -> list[str]:
@@ -40,9 +40,12 @@ def problems_of(path: Path) -> list[str]:
         if included in LAYERS and LAYERS.index(included) < LAYERS.index(layer):
             found.append(f"{path}: {layer}/ includes {included}/, which is above it")
     if layer not in ATEN_LAYERS and re.search(r"#include <(ATen|torch)/", text):
-        found.append(
-            f"{path}: {layer}/ includes ATen; it belongs into a layer of storage/ or above"
-        )
+        found.append(f"{path}: {layer}/ includes ATen; it belongs in storage/ or above")
+    if not path.stem.endswith("_test"):
+        declared = re.findall(r"^(?:COUNTER|METRIC)\((\w+),", METRICS.read_text(), re.MULTILINE)
+        for name in re.findall(r'metrics::(?:counter|metric)\("(\w+)"', text):
+            if name not in declared:
+                found.append(f"{path}: the metric {name} is not declared in {METRICS}")
     if "Python.h" in text or "pybind11" in text:
         found.append(f"{path}: the core knows no Python")
     return found

@@ -1,6 +1,7 @@
 // Tells the core which Python line is recording.
 #include "bindings.h"
 
+#include "base/env.h"
 #include "base/location.h"
 
 #include <frameobject.h>
@@ -77,8 +78,9 @@ uint32_t python_location() {
 }  // namespace
 
 void bind_location(pybind11::module& m) {
-  m.def("enable_locations",
-        [](bool enabled) { set_location_provider(enabled ? &python_location : nullptr); });
+  m.def("record_locations", [] {
+    set_location_provider(env::flag("TORCH_XLA_LOCATIONS") ? &python_location : nullptr);
+  });
 }
 
 }  // namespace torch_xla

@@ -24,6 +24,7 @@ _DROPPED_VARIABLES = ("XLA_USE_BF16", "XLA_USE_F16", "XLA_DOWNCAST_BF16")
 def install() -> None:
     _XLAC.set_warning_handler(_warn)
     _XLAC.set_plugin_finder(plugins.find)
+    _XLAC.record_locations()
     torch._register_device_module(type_name, device_module)  # type: ignore[no-untyped-call]
     _XLAC.set_decomposer(decompositions.decompose)
     _keep_parameters_when_moving()
