@@ -12,18 +12,11 @@ REQUIRED_PASS_RATE = 0.95
 
 # (operator, category) -> why its value may differ from the CPU's.
 _STATISTICS = "statistics of 16-bit inputs are float32, as on CUDA and as the meta kernel says"
-_TIES = "which of several equal elements is chosen is not defined"
 KNOWN_DEVIATIONS: dict[tuple[str, str], str] = {
     ("native_layer_norm", "bfloat16"): _STATISTICS,
     ("native_batch_norm", "bfloat16"): _STATISTICS,
     ("_native_batch_norm_legit", "bfloat16"): _STATISTICS,
     ("_batch_norm_with_update", "bfloat16"): _STATISTICS,
-    ("kthvalue", "int64"): _TIES,
-    ("topk", "int64"): _TIES,
-    ("sort", "bool"): _TIES,
-    ("sort", "bfloat16"): _TIES,
-    ("argsort", "bool"): _TIES,
-    ("argsort", "bfloat16"): _TIES,
 }
 
 

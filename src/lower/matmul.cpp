@@ -5,21 +5,6 @@ namespace torch_xla {
 
 namespace {
 
-// The left operand. XLA's CPU products are up to twice as slow where it is stored transposed, as in
-// every gradient of a weight; a copy, kept apart by the barrier lest XLA fold it back, is cheaper
-// unless the product is one with a vector.
-Val left_operand(LowerContext& c, size_t i, int64_t columns) {
-  Val x = c.tensor(i);
-  const auto* ref = std::get_if<OperandRef>(&c.signature().arguments[i]);
-  if (ref == nullptr || !c.host_memory() || columns == 1 || x.numel() == 0) {
-    return x;
-  }
-  const Dims& strides = c.signature().operands[ref->index].strides;
-  int64_t row_stride = strides[strides.size() - 2];
-  bool transposed = row_stride > 0 && row_stride < strides.back();
-  return transposed ? c.b.optimization_barrier(x) : x;
-}
-
 // Integer products accumulate in the dtype itself; 16-bit floats give 16-bit results.
 Val dot(LowerContext& c, Val x, Val y, stablehlo::DotDims dims) {
   DType dtype = c.output(0).dtype;
@@ -34,12 +19,10 @@ Val dot(LowerContext& c, Val x, Val y, stablehlo::DotDims dims) {
 
 // Products of two arguments: matrices, and batches of them.
 Val matrix_product(LowerContext& c, size_t first, size_t second) {
-  Val y = c.tensor(second);
-  return dot(c, left_operand(c, first, y.dim(1)), y, {{}, {}, {1}, {0}});
+  return dot(c, c.tensor(first), c.tensor(second), {{}, {}, {1}, {0}});
 }
 Val batched_product(LowerContext& c, size_t first, size_t second) {
-  Val y = c.tensor(second);
-  return dot(c, left_operand(c, first, y.dim(2)), y, {{0}, {0}, {2}, {1}});
+  return dot(c, c.tensor(first), c.tensor(second), {{0}, {0}, {2}, {1}});
 }
 Val inner_product(LowerContext& c, Val x, Val y) { return dot(c, x, y, {{}, {}, {0}, {0}}); }
 Val matrix_vector(LowerContext& c, Val x, Val y) { return dot(c, x, y, {{}, {}, {1}, {0}}); }

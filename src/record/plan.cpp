@@ -335,6 +335,23 @@ void check_written(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments) {
   }
 }
 
+// An in-place operator never changes its tensor's shape (a few CPU kernels do, by accident).
+void check_written_shapes(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments,
+                          const CallPlan& plan) {
+  for (const CallPlan::Result& result : plan.results) {
+    if (result.argument < 0 || result.output < 0 || info.resizes_outputs) {
+      continue;
+    }
+    const c10::IValue& argument = arguments[result.argument];
+    const at::Tensor& written = result.element < 0
+                                    ? argument.toTensor()
+                                    : argument.toListRef()[result.element].toTensor();
+    c10::IntArrayRef sizes(plan.signature.outputs[result.output].sizes);
+    TORCH_CHECK(written.sizes() == sizes, info.name, ": output with shape ", written.sizes(),
+                " doesn't match the broadcast shape ", sizes);
+  }
+}
+
 std::unique_ptr<CallPlan> make_plan(const OpInfo& info, const Call& call,
                                     c10::ArrayRef<c10::IValue> arguments) {
   auto plan = std::make_unique<CallPlan>();
@@ -361,6 +378,7 @@ std::unique_ptr<CallPlan> make_plan(const OpInfo& info, const Call& call,
   plan->signature.op = info.has_functional ? info.functional_name : info.name;
   build_arguments(info, arguments, *plan);
   add_results(info, *returned, *plan);
+  check_written_shapes(info, arguments, *plan);
   choose_tier(info, *plan);
   if (info.random) {
     plan->signature.random = true;

@@ -2,9 +2,8 @@ module @matmul {
   func.func private @mm_copies_a_transposed_left_operand(%0: tensor<4x2xf32>, %1: tensor<4x3xf32>) -> (tensor<2x3xf32>) {
     %2 = "stablehlo.reshape"(%0) : (tensor<4x2xf32>) -> tensor<8xf32>
     %3 = "stablehlo.transpose"(%0) <{permutation = array<i64: 1, 0>}> : (tensor<4x2xf32>) -> tensor<2x4xf32>
-    %4 = "stablehlo.optimization_barrier"(%3) : (tensor<2x4xf32>) -> tensor<2x4xf32>
-    %5 = "stablehlo.dot_general"(%4, %1) <{dot_dimension_numbers = #stablehlo.dot<lhs_batching_dimensions = [], rhs_batching_dimensions = [], lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [0]>}> : (tensor<2x4xf32>, tensor<4x3xf32>) -> tensor<2x3xf32>
-    return %5 : tensor<2x3xf32>
+    %4 = "stablehlo.dot_general"(%3, %1) <{dot_dimension_numbers = #stablehlo.dot<lhs_batching_dimensions = [], rhs_batching_dimensions = [], lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [0]>}> : (tensor<2x4xf32>, tensor<4x3xf32>) -> tensor<2x3xf32>
+    return %4 : tensor<2x3xf32>
   }
   func.func private @mm_leaves_it_to_other_platforms(%0: tensor<4x2xf32>, %1: tensor<4x3xf32>) -> (tensor<2x3xf32>) {
     %2 = "stablehlo.reshape"(%0) : (tensor<4x2xf32>) -> tensor<8xf32>
