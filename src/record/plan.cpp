@@ -343,9 +343,8 @@ void check_written_shapes(const OpInfo& info, c10::ArrayRef<c10::IValue> argumen
       continue;
     }
     const c10::IValue& argument = arguments[result.argument];
-    const at::Tensor& written = result.element < 0
-                                    ? argument.toTensor()
-                                    : argument.toListRef()[result.element].toTensor();
+    const at::Tensor& written =
+        result.element < 0 ? argument.toTensor() : argument.toListRef()[result.element].toTensor();
     c10::IntArrayRef sizes(plan.signature.outputs[result.output].sizes);
     TORCH_CHECK(written.sizes() == sizes, info.name, ": output with shape ", written.sizes(),
                 " doesn't match the broadcast shape ", sizes);
