@@ -3,6 +3,7 @@
 #include "pytree.h"
 
 #include "base/error.h"
+#include "base/location.h"
 #include "pure/pure_function.h"
 #include "pure/trace.h"
 #include "record/generator.h"
@@ -51,8 +52,9 @@ class PythonCallee : public PureCallee {
     }
     Flattened flat;
     flatten(result.ptr(), "the result", false, flat);
+    Tensors owned = flat.tensors;
     results_ = own(std::move(flat.tree));
-    return std::move(flat.tensors);
+    return owned;
   }
 
   std::shared_ptr<void> annotation() override {
@@ -103,28 +105,27 @@ class PythonPureFunction {
     const Known& known = find_static(flat.tree, args, kwargs);
     uint64_t key = key_of(known);
     TreePtr tree = known.tree;
-    bool traced = false;
-    std::shared_ptr<void> results;
-    Tensors tensors;
-    {
-      py::gil_scoped_release no_gil;
-      tensors = pure_.call(key, flat.tensors, [&] {
-        traced = true;
-        return std::make_shared<PythonCallee>(function_, tree);
-      }, &results);
+    current_location();
+    PureFunction::Query query = PureFunction::query(key, flat.tensors);
+    std::optional<PureFunction::Traced> traced;
+    if (!pure_.checks()) {
+      traced = pure_.find(query, flat.tensors);
     }
-    if (traced) {
+    if (!traced) {
+      traced = trace(query, flat.tensors, tree);
       watched_ = find_places(find_tensors_, args, kwargs);
     }
-    return unflatten(*static_cast<const Tree*>(results.get()), tensors);
+    Tensors results = call_entry(traced->entry, flat.tensors);
+    return unflatten(*static_cast<const Tree*>(traced->annotation.get()), results);
   }
 
   PureCacheInfo info() const { return pure_.info(); }
 
-  void clear() {
+  void clear(bool statistics = true) {
     known_.clear();
+    watched_.clear();
     py::gil_scoped_release no_gil;
-    pure_.clear();
+    pure_.clear(statistics);
   }
 
  private:
@@ -144,6 +145,15 @@ class PythonPureFunction {
     TreePtr tree;
     std::vector<Place> flags;
   };
+
+  PureFunction::Traced trace(const PureFunction::Query& query, const Tensors& borrowed,
+                             const TreePtr& tree) {
+    Tensors tensors = borrowed;
+    py::gil_scoped_release no_gil;
+    return pure_.find_or_trace(query, tensors, [&] {
+      return std::make_shared<PythonCallee>(function_, tree);
+    });
+  }
 
   std::string name_of_arguments() const { return "an argument of " + pure_.name(); }
 
@@ -197,8 +207,7 @@ class PythonPureFunction {
   void check_watched() {
     for (const Place& place : watched_) {
       if (place.current() != place.seen.ptr()) {
-        watched_.clear();
-        clear();
+        clear(/*statistics=*/false);
         return;
       }
     }
@@ -255,7 +264,7 @@ void bind_pure(py::module& m) {
            py::arg("find_tensors"), py::arg("find_flags"))
       .def("call", &PythonPureFunction::call)
       .def("info", &PythonPureFunction::info)
-      .def("clear", &PythonPureFunction::clear);
+      .def("clear", [](PythonPureFunction& self) { self.clear(); });
   m.def("set_node_functions", &set_node_functions);
   m.def("use_rng_state", &use_rng_state);
   m.def("is_tracing", [] { return current_scope() != nullptr; });

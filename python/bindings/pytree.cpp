@@ -25,6 +25,11 @@ NodeFunctions& node_functions() {
   return *functions;
 }
 
+at::Tensor borrowed(const at::Tensor& tensor) {
+  return at::Tensor(c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>::reclaim(
+      tensor.unsafeGetTensorImpl()));
+}
+
 class Flattener {
  public:
   Flattener(const std::string& what, bool hashable, Flattened& out)
@@ -33,7 +38,7 @@ class Flattener {
   void add(PyObject* value) {
     if (THPVariable_Check(value)) {
       push(kTensor);
-      out_.tensors.push_back(THPVariable_Unpack(value));
+      out_.tensors.push_back(borrowed(THPVariable_Unpack(value)));
     } else if (value == Py_None) {
       push(kNone);
     } else if (PyDict_CheckExact(value)) {
@@ -200,6 +205,9 @@ std::string text(PyObject* value) {
 }  // namespace
 
 Flattened::~Flattened() {
+  for (at::Tensor& tensor : tensors) {
+    tensor.unsafeReleaseTensorImpl();
+  }
   for (PyObject* object : kept) {
     Py_DECREF(object);
   }

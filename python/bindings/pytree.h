@@ -21,10 +21,12 @@ struct Tree {
 using TreePtr = std::shared_ptr<const Tree>;
 TreePtr own(Tree tree);
 
+// Borrows from the value it was made of, which must outlive it and not change: counting references
+// to hundreds of tensors would cost more than all the rest of a call.
 struct Flattened {
-  Tree tree;  // leaves borrowed
-  std::vector<PyObject*> kept;  // what flattening made: released by the destructor
+  Tree tree;
   std::vector<at::Tensor> tensors;
+  std::vector<PyObject*> kept;  // what flattening made: released by the destructor
   Flattened() = default;
   ~Flattened();
   Flattened(const Flattened&) = delete;

@@ -54,6 +54,7 @@ at::Tensor as_traced(const at::Tensor& gradient, const PureEntry::Result& result
 SavedValues::SavedValues(const PureEntry& entry, const Tensors& arguments)
     : former_(entry.inputs.size()),
       hooks_(at::SavedTensorDefaultHooks::get_hooks().has_value()) {
+  items_.reserve(entry.gradient->saved.size());
   for (const PureEntry::Saved& saved : entry.gradient->saved) {
     Item item;
     const PureEntry::Input* input = saved.input >= 0 ? &entry.inputs[saved.input] : nullptr;

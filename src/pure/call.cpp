@@ -151,6 +151,7 @@ Tensors call_entry(const EntryPtr& pointer, const Tensors& arguments) {
   }
   Tensors results = make_results(entry, storages, arguments);
   if (backward) {
+    backward->saved().pack();
     for (int32_t tangent : entry.gradient->tangents) {
       connect(results[tangent], backward);
     }

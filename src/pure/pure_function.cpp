@@ -17,35 +17,33 @@ PureFunction::PureFunction(std::string name, PureOptions options, DescribeStatic
   info_.max_size = std::max<size_t>(options_.max_entries, 1);
 }
 
-Tensors PureFunction::call(uint64_t static_key, const Tensors& arguments, MakeCallee make,
-                           std::shared_ptr<void>* annotation) {
-  current_location();
-  Words key{static_key};
-  append_switches(key);
-  append_arguments(key, arguments);
-  uint64_t hash = hash_words(key);
-  std::optional<Traced> traced = find(key, hash, arguments);
-  if (traced && (options_.check || env::flag("TORCH_XLA_CHECK_PURE"))) {
-    check_again(*traced->entry, arguments);
-  }
-  if (!traced) {
-    traced = find_or_trace(key, hash, arguments, make);
-  }
-  if (annotation != nullptr) {
-    *annotation = traced->annotation;
-  }
-  return call_entry(traced->entry, arguments);
+PureFunction::Query PureFunction::query(uint64_t static_key, const Tensors& arguments) {
+  Query query;
+  query.key.reserve(4 * arguments.size() + 2);
+  query.key.push_back(static_key);
+  append_switches(query.key);
+  append_arguments(query.key, arguments);
+  query.hash = hash_words(query.key);
+  return query;
 }
 
-std::optional<PureFunction::Traced> PureFunction::find(const Words& key, uint64_t hash,
+Tensors PureFunction::call(uint64_t static_key, const Tensors& arguments, MakeCallee make) {
+  current_location();
+  Traced traced = find_or_trace(query(static_key, arguments), arguments, make);
+  return call_entry(traced.entry, arguments);
+}
+
+bool PureFunction::checks() const { return options_.check || env::flag("TORCH_XLA_CHECK_PURE"); }
+
+std::optional<PureFunction::Traced> PureFunction::find(const Query& query,
                                                        const Tensors& arguments) {
   static metrics::Counter& hits = metrics::counter("PureHit");
   std::vector<Traced> alive;  // an entry dropped by another thread must not die under the lock
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    auto [first, last] = table_.equal_range(hash);
+    auto [first, last] = table_.equal_range(query.hash);
     for (auto it = first; it != last; ++it) {
-      if (it->second->entry->key == key) {
+      if (it->second->entry->key == query.key) {
         alive.push_back(*it->second);
       }
     }
@@ -57,7 +55,7 @@ std::optional<PureFunction::Traced> PureFunction::find(const Words& key, uint64_
     hits.add();
     std::lock_guard<std::mutex> lock(mutex_);
     ++info_.hits;
-    auto [first, last] = table_.equal_range(hash);
+    auto [first, last] = table_.equal_range(query.hash);
     for (auto it = first; it != last; ++it) {
       if (it->second->entry == traced.entry) {
         recent_.splice(recent_.begin(), recent_, it->second);
@@ -69,43 +67,46 @@ std::optional<PureFunction::Traced> PureFunction::find(const Words& key, uint64_
   return std::nullopt;
 }
 
-PureFunction::Traced PureFunction::find_or_trace(const Words& key, uint64_t hash,
-                                                 const Tensors& arguments, MakeCallee make) {
-  {
-    std::unique_lock<std::mutex> lock(mutex_);
-    auto busy = [&] {
-      auto found = tracing_.find(hash);
-      return found != tracing_.end() && found->second != std::this_thread::get_id();
-    };
-    while (busy()) {
-      traced_.wait(lock, [&] { return !busy(); });
-      lock.unlock();
-      if (std::optional<Traced> traced = find(key, hash, arguments)) {
-        return *traced;
-      }
-      lock.lock();
-    }
-    tracing_.try_emplace(hash, std::this_thread::get_id());
-    ++info_.misses;
-  }
-  auto finish = [&] {
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      tracing_.erase(hash);
-    }
-    traced_.notify_all();
+PureFunction::Traced PureFunction::find_or_trace(const Query& query, const Tensors& arguments,
+                                                 MakeCallee make) {
+  auto busy = [&] {
+    auto found = tracing_.find(query.hash);
+    return found != tracing_.end() && found->second != std::this_thread::get_id();
   };
+  while (true) {
+    if (std::optional<Traced> traced = find(query, arguments)) {
+      if (checks()) {
+        check_again(*traced->entry, arguments);
+      }
+      return *traced;
+    }
+    std::unique_lock<std::mutex> lock(mutex_);
+    if (!busy()) {
+      tracing_.try_emplace(query.hash, std::this_thread::get_id());
+      ++info_.misses;
+      break;
+    }
+    traced_.wait(lock, [&] { return !busy(); });
+  }
   try {
-    Traced traced = trace(key, hash, arguments, make);
-    finish();
+    Traced traced = trace(query, arguments, make);
+    finish(query);
     return traced;
   } catch (...) {
-    finish();
+    finish(query);
     throw;
   }
 }
 
-PureFunction::Traced PureFunction::trace(const Words& key, uint64_t hash, const Tensors& arguments,
+void PureFunction::finish(const Query& query) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    tracing_.erase(query.hash);
+  }
+  traced_.notify_all();
+}
+
+PureFunction::Traced PureFunction::trace(const Query& query, const Tensors& arguments,
                                          MakeCallee make) {
   static metrics::Counter& misses = metrics::counter("PureMiss");
   static metrics::Counter& traces = metrics::counter("PureTrace");
@@ -113,8 +114,8 @@ PureFunction::Traced PureFunction::trace(const Words& key, uint64_t hash, const 
   std::shared_ptr<PureCallee> callee = make();
   std::shared_ptr<PureEntry> entry = trace_function(name_, callee, arguments);
   traces.add();
-  entry->key = key;
-  entry->hash = hash;
+  entry->key = query.key;
+  entry->hash = query.hash;
   Traced traced{entry, callee->annotation()};
   if (!entry->transient) {
     insert(traced);
@@ -177,14 +178,15 @@ PureCacheInfo PureFunction::info() const {
   return info_;
 }
 
-void PureFunction::clear() {
+void PureFunction::clear(bool statistics) {
   Recent dropped;
   std::lock_guard<std::mutex> lock(mutex_);
   dropped.swap(recent_);
   table_.clear();
-  size_t max_size = info_.max_size;
-  info_ = {};
-  info_.max_size = max_size;
+  info_.size = 0;
+  if (statistics) {
+    info_ = {0, 0, 0, 0, info_.max_size};
+  }
 }
 
 PureEntry::Derivative::Derivative() = default;

@@ -34,27 +34,39 @@ class PureFunction {
   explicit PureFunction(std::string name, PureOptions options = {},
                         DescribeStatic describe = nullptr);
 
-  // `static_key` stands for everything that is not a tensor; `make` is asked for the function only
-  // when this kind of call has not been traced. `annotation` receives what the callee kept.
-  Tensors call(uint64_t static_key, const Tensors& arguments, MakeCallee make,
-               std::shared_ptr<void>* annotation = nullptr);
+  // A kind of call: its arguments' key. `static_key` stands for everything that is not a tensor.
+  struct Query {
+    Words key;
+    uint64_t hash = 0;
+  };
+  struct Traced {
+    EntryPtr entry;
+    std::shared_ptr<void> annotation;  // what the callee kept
+  };
+  static Query query(uint64_t static_key, const Tensors& arguments);
+  // The trace for this kind of call, if there is one. Quick: takes locks for moments only.
+  std::optional<Traced> find(const Query& query, const Tensors& arguments);
+  // The same, made now if need be: `make` is asked for the function only then. To be called without
+  // locks (Python's included), because other threads may be waited for.
+  Traced find_or_trace(const Query& query, const Tensors& arguments, MakeCallee make);
+  // All of it, and the call.
+  Tensors call(uint64_t static_key, const Tensors& arguments, MakeCallee make);
+
+  // Traces again and throws when the result differs from the entry, if that was asked for.
+  bool checks() const;
+  void check_again(const PureEntry& entry, const Tensors& arguments);
 
   PureCacheInfo info() const;
-  void clear();
+  // Forgets all traces; with `statistics`, what was counted too.
+  void clear(bool statistics = true);
   const std::string& name() const { return name_; }
 
  private:
-  struct Traced {
-    EntryPtr entry;
-    std::shared_ptr<void> annotation;
-  };
   using Recent = std::list<Traced>;  // newest first
 
-  std::optional<Traced> find(const Words& key, uint64_t hash, const Tensors& arguments);
-  Traced trace(const Words& key, uint64_t hash, const Tensors& arguments, MakeCallee make);
-  Traced find_or_trace(const Words& key, uint64_t hash, const Tensors& arguments, MakeCallee make);
+  Traced trace(const Query& query, const Tensors& arguments, MakeCallee make);
+  void finish(const Query& query);
   void insert(const Traced& traced);
-  void check_again(const PureEntry& entry, const Tensors& arguments);
   void warn_if_often(const PureEntry& entry);
 
   const std::string name_;

@@ -31,7 +31,7 @@ class _Context:
 def _unflatten(context: _Context, children: list[Any]) -> Any:
     if context.kind is not None:
         return _pytree.SUPPORTED_NODES[context.kind].unflatten_fn(children, context.context)
-    value = object.__new__(context.type)
+    value: Any = object.__new__(context.type)
     for field, child in zip(dataclasses.fields(context.type), children, strict=True):  # type: ignore[arg-type]
         object.__setattr__(value, field.name, child)
     return value

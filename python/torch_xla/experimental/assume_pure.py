@@ -6,7 +6,7 @@ See docs/assume_pure.md.
 import functools
 import types
 from collections.abc import Callable
-from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, overload
+from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, cast, overload
 
 import torch
 from torch import nn
@@ -46,6 +46,7 @@ class PureCallable(Generic[P, R]):
     ) -> None:
         functools.update_wrapper(self, function)
         self._function = function
+        self._made_with = (function, name, maxsize, check, reads)
         source = function if reads is None else reads
         self._core = _XLAC.PureFunction(
             function,
@@ -60,10 +61,14 @@ class PureCallable(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         if torch.compiler.is_compiling():
             return self._function(*args, **kwargs)
-        return self._call(args, kwargs)
+        return cast(R, self._call(args, kwargs))
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Copies (copy.deepcopy, pickle) start without traces.
+        return PureCallable, self._made_with
 
     def __repr__(self) -> str:
         return f"<assume_pure {getattr(self, '__name__', self._function)!r}>"
@@ -186,7 +191,8 @@ class PureModule(nn.Module):
 
     def cache_info(self) -> CacheInfo:
         """See `PureCallable.cache_info`."""
-        return self._pure.cache_info()
+        info: CacheInfo = self._pure.cache_info()
+        return info
 
     def cache_clear(self) -> None:
         """Forgets all traces."""
