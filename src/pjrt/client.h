@@ -44,13 +44,23 @@ struct ExecuteResult {
   std::vector<BufferPtr> outputs;
 };
 
+// The end of one run of a program.
+class Completion {
+ public:
+  virtual ~Completion() = default;
+  virtual void await() = 0;  // blocks; throws the program's error
+};
+using CompletionPtr = std::shared_ptr<Completion>;
+
 class Executable {
  public:
   virtual ~Executable() = default;
   // Launches on `device`; returns at once with buffers that become ready later. `donated[i]` says
   // whether input i's buffer is given up to the program (its aliases are in the program's text).
+  // `completion`, unless null, receives the run's end, which outlives its buffers.
   virtual std::vector<BufferPtr> execute(const std::vector<Buffer*>& inputs,
-                                         const std::vector<bool>& donated, int device) = 0;
+                                         const std::vector<bool>& donated, int device,
+                                         CompletionPtr* completion = nullptr) = 0;
   virtual const std::vector<TensorType>& output_types() const = 0;
   virtual std::string serialize() = 0;      // throws where the plugin cannot
   virtual std::string optimized_hlo() = 0;  // text

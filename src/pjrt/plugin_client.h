@@ -52,7 +52,8 @@ class PluginExecutable final : public Executable {
                    std::vector<TensorType> output_types);
   ~PluginExecutable() override;
   std::vector<BufferPtr> execute(const std::vector<Buffer*>& inputs,
-                                 const std::vector<bool>& donated, int device) override;
+                                 const std::vector<bool>& donated, int device,
+                                 CompletionPtr* completion) override;
   const std::vector<TensorType>& output_types() const override { return output_types_; }
   std::string serialize() override;
   std::string optimized_hlo() override;
