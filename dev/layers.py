@@ -14,6 +14,7 @@ LAYERS = [
     "host_ops",
     "storage",
     "graph",
+    "explain",
     "lower",
     "stablehlo",
     "program",

@@ -144,8 +144,8 @@ void store(DiskCache& cache, const std::string& key, pjrt::Executable& executabl
 
 }  // namespace
 
-Program::Program(ProgramSource source, pjrt::ExecutablePtr executable)
-    : source_(std::move(source)), executable_(std::move(executable)) {
+Program::Program(ProgramSource source, pjrt::ExecutablePtr executable, bool from_disk)
+    : source_(std::move(source)), executable_(std::move(executable)), from_disk_(from_disk) {
   source_.text_with_locations.clear();
 }
 
@@ -153,12 +153,13 @@ ProgramPtr load_or_compile(ProgramSource source) {
   std::shared_ptr<DiskCache> cache = disk_cache();
   std::string key = cache_key(source);
   pjrt::ExecutablePtr executable = cache->enabled() ? load(*cache, source, key) : nullptr;
-  if (!executable) {
+  const bool from_disk = executable != nullptr;
+  if (!from_disk) {
     executable = compile(source);
     store(*cache, key, *executable);
   }
   dump(source, key, *executable);
-  return std::make_shared<Program>(std::move(source), std::move(executable));
+  return std::make_shared<Program>(std::move(source), std::move(executable), from_disk);
 }
 
 void initialize_disk_cache(const std::string& path, bool readonly) {

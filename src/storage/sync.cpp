@@ -25,6 +25,7 @@ struct Result {
 
 struct Run {
   int device = 0;
+  std::string name;
   Graph graph;
   std::vector<Result> results;
   std::vector<std::shared_ptr<DeviceData>> outputs;  // per graph output
@@ -179,6 +180,9 @@ Run prepare(int device, std::vector<StatePtr> states, bool donate) {
 }
 
 std::string run_name(const Run& run) {
+  if (!run.name.empty()) {
+    return run.name;
+  }
   return run.graph.nodes.empty() ? "sync" : "sync at " + location_of(last_location()).str();
 }
 
@@ -277,7 +281,7 @@ std::vector<StatePtr> with_shared_values(std::vector<StatePtr> roots,
 
 }  // namespace
 
-void sync_device(int device, bool wait) {
+void sync_device(int device, bool wait, const std::string& name) {
   current_location();
   reset_recorded_nodes();
   Run run = [&] {
@@ -286,15 +290,16 @@ void sync_device(int device, bool wait) {
     states = pending_states(device);
     return prepare(device, std::move(states), true);
   }();
+  run.name = name;
   execute(std::move(run));
   if (wait) {
     wait_device(device);
   }
 }
 
-void sync_all_devices(bool wait) {
+void sync_all_devices(bool wait, const std::string& name) {
   for (int device = 0; device < pjrt::device_count_hint(); ++device) {
-    sync_device(device, wait);
+    sync_device(device, wait, name);
   }
 }
 

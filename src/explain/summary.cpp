@@ -1,0 +1,55 @@
+#include "explain/summary.h"
+
+#include "base/hasher.h"
+
+#include <algorithm>
+
+namespace torch_xla::explain {
+
+GraphSummary summarize(const Graph& graph, const std::string& name, std::vector<bool> promoted) {
+  GraphSummary summary;
+  summary.name = name;
+  summary.hash = graph.hash;
+  summary.hash_high = graph.hash_high;
+  summary.operands = graph.operands;
+  summary.numbers = graph.numbers;
+  summary.promoted = std::move(promoted);
+  summary.outputs = graph.outputs;
+  summary.donated = graph.donated;
+  for (const NodePtr& input : graph.inputs) {
+    summary.inputs.push_back(input->type(0));
+  }
+  summary.operations.reserve(graph.nodes.size());
+  summary.sorted_keys.reserve(graph.nodes.size());
+  for (const GraphNode& entry : graph.nodes) {
+    const Node& node = *entry.node;
+    Hasher key;
+    key.add(std::string_view(node.signature->op));
+    key.add(node.location);
+    summary.operations.push_back(
+        {node.signature, node.location, entry.first_operand, entry.first_number, key.low()});
+    summary.sorted_keys.push_back(key.low());
+  }
+  std::sort(summary.sorted_keys.begin(), summary.sorted_keys.end());
+  return summary;
+}
+
+size_t common_operations(const GraphSummary& x, const GraphSummary& y) {
+  size_t common = 0;
+  auto i = x.sorted_keys.begin();
+  auto j = y.sorted_keys.begin();
+  while (i != x.sorted_keys.end() && j != y.sorted_keys.end()) {
+    if (*i == *j) {
+      ++common;
+      ++i;
+      ++j;
+    } else if (*i < *j) {
+      ++i;
+    } else {
+      ++j;
+    }
+  }
+  return common;
+}
+
+}  // namespace torch_xla::explain
