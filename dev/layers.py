@@ -21,6 +21,7 @@ LAYERS = [
     "pjrt",
     "ir",
     "sharding",
+    "timeline",
     "metrics",
     "base",
 ]

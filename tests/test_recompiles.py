@@ -374,6 +374,16 @@ def test_a_read_elsewhere_names_the_graph_it_repeats() -> None:
     assert "all of its operations are also in whole_step" in event.reason
 
 
+def test_the_nearest_graph_has_the_same_shapes_too() -> None:
+    def work(size: int, extra: bool) -> list[xd.CompileEvent]:
+        return compile_named("nearest", lambda: optional(rand(size, 2, 2), extra))
+
+    work(30, True)
+    work(31, True)
+    (event,) = work(30, False)
+    assert re.fullmatch(rf"operator aten::log {LINE} is gone", event.reason)
+
+
 def test_pending_work_that_joins_a_line() -> None:
     def step(data: torch.Tensor) -> None:
         run_pending(data.exp())

@@ -52,6 +52,7 @@ PYBIND11_MODULE(_XLAC, m) {
   bind_metrics(m);
   bind_decompose(m);
   bind_explain(m);
+  bind_timeline(m);
   bind_location(m);
 }
 

@@ -107,17 +107,19 @@ class History {
     std::map<std::string, size_t> causes;
   };
 
-  // Of equally near ones the newest, which comes first.
+  // The same lines count, and so do the same shapes on them. Of equally near ones the newest, which
+  // comes first.
   static Nearest pick(const GraphSummary& graph, const std::vector<SummaryPtr>& candidates) {
     Nearest best;
     double best_score = -1;
     for (const SummaryPtr& candidate : candidates) {
-      const size_t common = common_operations(*candidate, graph);
+      const size_t common = count_common(candidate->sorted_keys, graph.sorted_keys);
+      const size_t same = count_common(candidate->sorted_calls, graph.sorted_calls);
       const size_t larger = std::max(candidate->operations.size(), graph.operations.size());
-      const double score =
-          candidate->same_graph(graph)
-              ? 2
-              : static_cast<double>(common) / static_cast<double>(std::max<size_t>(larger, 1));
+      const double score = candidate->same_graph(graph)
+                               ? 3
+                               : static_cast<double>(common + same) /
+                                     static_cast<double>(std::max<size_t>(larger, 1));
       if (score > best_score) {
         best_score = score;
         best = {candidate, common};

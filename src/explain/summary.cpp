@@ -29,16 +29,19 @@ GraphSummary summarize(const Graph& graph, const std::string& name, std::vector<
     summary.operations.push_back(
         {node.signature, node.location, entry.first_operand, entry.first_number, key.low()});
     summary.sorted_keys.push_back(key.low());
+    key.add(node.signature->hash);
+    summary.sorted_calls.push_back(key.low());
   }
   std::sort(summary.sorted_keys.begin(), summary.sorted_keys.end());
+  std::sort(summary.sorted_calls.begin(), summary.sorted_calls.end());
   return summary;
 }
 
-size_t common_operations(const GraphSummary& x, const GraphSummary& y) {
+size_t count_common(const std::vector<uint64_t>& x, const std::vector<uint64_t>& y) {
   size_t common = 0;
-  auto i = x.sorted_keys.begin();
-  auto j = y.sorted_keys.begin();
-  while (i != x.sorted_keys.end() && j != y.sorted_keys.end()) {
+  auto i = x.begin();
+  auto j = y.begin();
+  while (i != x.end() && j != y.end()) {
     if (*i == *j) {
       ++common;
       ++i;

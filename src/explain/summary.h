@@ -27,8 +27,9 @@ struct GraphSummary {
   std::vector<bool> promoted;  // per number: an input of the program, its value compiles nothing
   std::vector<TensorType> inputs;
   std::vector<GraphValue> outputs;
-  std::vector<int32_t> donated;       // per output, as in Graph
-  std::vector<uint64_t> sorted_keys;  // of the operations
+  std::vector<int32_t> donated;        // per output, as in Graph
+  std::vector<uint64_t> sorted_keys;   // of the operations
+  std::vector<uint64_t> sorted_calls;  // keys with signatures: the same call, shapes included
 
   bool same_graph(const GraphSummary& other) const {
     return hash == other.hash && hash_high == other.hash_high;
@@ -37,7 +38,7 @@ struct GraphSummary {
 
 GraphSummary summarize(const Graph& graph, const std::string& name, std::vector<bool> promoted);
 
-// How many operations, by operator and line, the two have in common.
-size_t common_operations(const GraphSummary& x, const GraphSummary& y);
+// How many elements two sorted lists have in common.
+size_t count_common(const std::vector<uint64_t>& x, const std::vector<uint64_t>& y);
 
 }  // namespace torch_xla::explain

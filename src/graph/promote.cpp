@@ -3,6 +3,7 @@
 #include "base/hasher.h"
 #include "explain/history.h"
 #include "metrics/metrics.h"
+#include "timeline/timeline.h"
 
 #include <bit>
 #include <chrono>
@@ -107,6 +108,7 @@ std::vector<bool> choose_promoted(const std::vector<VariantPtr>& variants,
 LoweredModule lower_with(const Graph& graph, const std::string& name, std::vector<bool> promoted,
                          NumberPlacement& placement) {
   metrics::Timed timed(metrics::metric("LowerTime"));
+  timeline::Scope span(timeline::Kind::Lower, name);
   while (true) {
     placement = place(graph.numbers, promoted);
     LoweredModule module = lower_graph(graph, name, placement, pjrt::client().has_ffi());

@@ -5,6 +5,8 @@
 #include "base/hasher.h"
 #include "metrics/metrics.h"
 #include "program/disk_cache.h"
+#include "program/progress.h"
+#include "timeline/timeline.h"
 
 #include <cctype>
 #include <cstdlib>
@@ -101,6 +103,7 @@ void dump(const ProgramSource& source, const std::string& key, pjrt::Executable&
 }
 
 pjrt::ExecutablePtr load(DiskCache& cache, const ProgramSource& source, const std::string& key) {
+  timeline::Scope span(timeline::Kind::Load, source.name);
   std::optional<std::string> bytes = cache.load(key);
   if (bytes) {
     try {
@@ -118,6 +121,8 @@ pjrt::ExecutablePtr load(DiskCache& cache, const ProgramSource& source, const st
 
 pjrt::ExecutablePtr compile(const ProgramSource& source) {
   metrics::Timed timed(metrics::metric("CompileTime"));
+  timeline::Scope span(timeline::Kind::Compile, source.name);
+  ProgressLine progress(source.name, std::chrono::seconds(env::integer("TORCH_XLA_PROGRESS")));
   metrics::counter("UncachedCompile").add();
   try {
     return pjrt::client().compile(source.text_with_locations, source.options, source.output_types);

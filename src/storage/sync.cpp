@@ -6,6 +6,7 @@
 #include "graph/promote.h"
 #include "metrics/metrics.h"
 #include "storage/programs.h"
+#include "timeline/timeline.h"
 
 #include <deque>
 #include <unordered_map>
@@ -75,6 +76,7 @@ class Flights {
   static void await(const std::weak_ptr<pjrt::Buffer>& weak) {
     pjrt::BufferPtr buffer = weak.lock();
     if (buffer && !buffer->is_deleted()) {
+      timeline::Scope span(timeline::Kind::Wait);
       buffer->await_ready();
     }
   }
@@ -191,7 +193,27 @@ pjrt::BufferPtr upload_pack(const void* data, DType dtype, size_t count, int dev
                                          nullptr);
 }
 
-std::vector<pjrt::BufferPtr> launch(const Run& run, const Variant& variant) {
+// Launches, and tells the timeline when the device is done.
+std::vector<pjrt::BufferPtr> launch_watched(const std::string& name, pjrt::Executable& executable,
+                                            const std::vector<pjrt::Buffer*>& inputs,
+                                            const std::vector<bool>& donated, int device) {
+  timeline::Scope span(timeline::Kind::Launch, name);
+  if (!timeline::on()) {
+    return executable.execute(inputs, donated, device);
+  }
+  auto watched = std::make_shared<timeline::Launch>(timeline::begin_launch(device, name));
+  try {
+    std::vector<pjrt::BufferPtr> outputs = executable.execute(inputs, donated, device);
+    outputs.front()->on_ready([watched] { timeline::note_ready(*watched); });
+    return outputs;
+  } catch (...) {
+    timeline::note_ready(*watched);
+    throw;
+  }
+}
+
+std::vector<pjrt::BufferPtr> launch(const Run& run, const Variant& variant,
+                                    const std::string& name) {
   std::vector<pjrt::BufferPtr> owned;
   std::vector<pjrt::Buffer*> inputs;
   std::vector<bool> donated(run.graph.inputs.size(), false);
@@ -217,7 +239,7 @@ std::vector<pjrt::BufferPtr> launch(const Run& run, const Variant& variant) {
   }
   donated.resize(inputs.size(), false);
   metrics::Timed timed(metrics::metric("ExecuteTime"));
-  return variant.program->executable().execute(inputs, donated, run.device);
+  return launch_watched(name, variant.program->executable(), inputs, donated, run.device);
 }
 
 // Storages whose former buffer still exists return to it, as if the step had not been recorded;
@@ -244,8 +266,9 @@ void execute(Run run) {
     return;
   }
   try {
-    VariantPtr variant = find_structure(run.graph)->find_or_compile(run.graph, run_name(run));
-    std::vector<pjrt::BufferPtr> buffers = launch(run, *variant);
+    const std::string name = run_name(run);
+    VariantPtr variant = find_structure(run.graph)->find_or_compile(run.graph, name);
+    std::vector<pjrt::BufferPtr> buffers = launch(run, *variant, name);
     for (size_t i = 0; i < buffers.size(); ++i) {
       run.outputs[i]->fulfil(buffers[i]);
     }
@@ -285,6 +308,7 @@ void sync_device(int device, bool wait, const std::string& name) {
   current_location();
   reset_recorded_nodes();
   Run run = [&] {
+    timeline::Scope span(timeline::Kind::Trace, "collect the graph");
     std::vector<StatePtr> states;
     TraceLock lock;
     states = pending_states(device);

@@ -49,7 +49,7 @@ def table(events: list[CompileEvent]) -> str:
     """The events as text, one line each, with their reasons."""
     if not events:
         return "Nothing has been compiled."
-    names = {event.name: _short(event.name) for event in events}
+    names = {event.name: short_name(event.name) for event in events}
     width = max(len("graph"), *map(len, names.values()))
     lines = [f"{'#':>4}  {'graph':<{width}}  {'nth':>3}  {'ops':>6}  {'seconds':>8}  why"]
     for event in events:
@@ -88,7 +88,7 @@ def expect_no_compile() -> Iterator[None]:
         )
 
 
-def _short(name: str) -> str:
+def short_name(name: str) -> str:
     """Without folders: `sync at train.py:42`."""
     start, separator, path = name.rpartition(" at ")
     return start + separator + os.path.basename(path) if separator else name
