@@ -1,6 +1,7 @@
 """Every compilation is explained: the sentence a user reads for each cause."""
 
 import re
+import threading
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -433,6 +434,16 @@ def test_recompiles_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert events[-1].name == "shown"
     assert re.search(r"shown +1 +1 +\d+\.\d{3}.? +first graph of shown", printed)
     assert xd.recompiles(show=False) == events and capsys.readouterr().out == ""
+
+
+def test_compilations_of_other_threads_are_seen() -> None:
+    with pytest.raises(RuntimeError, match="first graph of threaded"):
+        with xd.expect_no_compile():
+            thread = threading.Thread(
+                target=lambda: compile_named("threaded", lambda: rand(17).sin())
+            )
+            thread.start()
+            thread.join()
 
 
 def test_expect_no_compile() -> None:

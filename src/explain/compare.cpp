@@ -253,56 +253,64 @@ class Comparison {
     return std::nullopt;
   }
 
+  std::string operand_at(size_t operation, size_t i) const {
+    return operand_argument(*now_.operations[operation].signature, i) + " of " +
+           operator_at(now_.operations[operation]);
+  }
+
   std::string origin(const GraphSummary& summary, GraphValue value) const {
     return value.producer < 0 ? "an input"
                               : "the result of " + operator_at(summary.operations[value.producer]);
   }
 
-  // Two inputs of the graph, read through the same window.
-  std::optional<Explanation> input_types(const std::string& what, GraphValue from,
-                                         GraphValue to) const {
-    const TensorType& was = before_.inputs[from.index];
-    const TensorType& is = now_.inputs[to.index];
-    if (was == is) {
+  // Which input of one graph is which of the other, as far as operations have told.
+  struct InputPairs {
+    std::unordered_map<uint32_t, uint32_t> now_of;
+    std::unordered_map<uint32_t, uint32_t> before_of;
+  };
+
+  // An operand that is an input in both graphs, read through the same window.
+  std::optional<Explanation> input_link(size_t operation, size_t i, InputPairs& pairs) const {
+    const uint32_t from = operand_before(operation, i).index;
+    const uint32_t to = operand_now(operation, i).index;
+    const TensorType& was = before_.inputs[from];
+    const TensorType& is = now_.inputs[to];
+    if (was != is) {
+      return Explanation{"storage",
+                         operand_at(operation, i) + " is part of a storage that held " +
+                             shape_text(was.dims) + " " + dtype_text(was.dtype) + ", now " +
+                             shape_text(is.dims) + " " + dtype_text(is.dtype),
+                         "clone() the slice, so that it has a storage of its own"};
+    }
+    const bool same_to = pairs.now_of.try_emplace(from, to).first->second == to;
+    const bool same_from = pairs.before_of.try_emplace(to, from).first->second == from;
+    if (same_to && same_from) {
       return std::nullopt;
     }
-    return Explanation{"storage",
-                       what + " is part of a storage that held " + shape_text(was.dims) + " " +
-                           dtype_text(was.dtype) + ", now " + shape_text(is.dims) + " " +
-                           dtype_text(is.dtype),
-                       "clone() the slice, so that it has a storage of its own"};
+    return Explanation{"sharing",
+                       operand_at(operation, i) +
+                           (same_to ? " is now the same tensor as another input of the graph"
+                                    : " was the same tensor as another input of the graph, now "
+                                      "it is one of its own"),
+                       "tie or copy tensors once, before the loop"};
   }
 
   // All operations have their counterparts: do these read the counterparts' results?
   std::optional<Explanation> links() const {
-    std::unordered_map<uint32_t, uint32_t> now_of_input;
-    std::unordered_map<uint32_t, uint32_t> before_of_input;
+    InputPairs pairs;
     for (size_t n = 0; n < now_.operations.size(); ++n) {
       for (size_t i = 0; i < operand_count(n); ++i) {
         const GraphValue from = operand_before(n, i);
         const GraphValue to = operand_now(n, i);
-        const std::string what = operand_argument(*now_.operations[n].signature, i) + " of " +
-                                 operator_at(now_.operations[n]);
         if (from.producer < 0 && to.producer < 0) {
-          if (auto type = input_types(what, from, to)) {
-            return type;
-          }
-          const bool same_to =
-              now_of_input.try_emplace(from.index, to.index).first->second == to.index;
-          const bool same_from =
-              before_of_input.try_emplace(to.index, from.index).first->second == from.index;
-          if (!same_to || !same_from) {
-            return Explanation{
-                "sharing",
-                what + (same_to ? " is now the same tensor as another input of the graph"
-                                : " was the same tensor as another input of the graph, now it "
-                                  "is one of its own"),
-                "tie or copy tensors once, before the loop"};
+          if (auto input = input_link(n, i, pairs)) {
+            return input;
           }
         } else if (from.producer < 0 || to.producer < 0 ||
                    alignment_.now_of[from.producer] != to.producer || from.index != to.index) {
           return Explanation{
-              "links", what + " was " + origin(before_, from) + ", now " + origin(now_, to), ""};
+              "links",
+              operand_at(n, i) + " was " + origin(before_, from) + ", now " + origin(now_, to), ""};
         }
       }
     }

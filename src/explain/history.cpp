@@ -24,10 +24,8 @@ constexpr size_t kKeptOperations = 1 << 20;  // of all kept graphs
 constexpr size_t kCompared = 16;             // newest graphs looked at to find the nearest
 constexpr size_t kWarnedRecompilation = 8;
 
-// Names given to graphs that run whatever is pending at a line begin so (storage/sync.cpp).
-constexpr std::string_view kUnnamed = "sync";
-
-bool is_region(const std::string& name) { return !name.starts_with(kUnnamed); }
+// False for graphs of whatever was pending at a line (storage/sync.cpp names them).
+bool is_region(const std::string& name) { return name != "sync" && !name.starts_with("sync at "); }
 
 struct Nearest {
   SummaryPtr graph;
