@@ -149,6 +149,12 @@ def test_a_moment_counts_once() -> None:
     }
 
 
+def test_lines_count_their_own_time() -> None:
+    main = [span("trace", 0, 40), span("compile", 10, 30), span("trace", 50, 55, line=9)]
+    report = report_of(main, [])
+    assert report.traced_lines() == [("train.py:7", 20, 1), ("train.py:9", 5, 1)]
+
+
 @pytest.mark.parametrize(
     ("main", "device", "expected"),
     [

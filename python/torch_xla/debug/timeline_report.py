@@ -121,15 +121,18 @@ class timeline:
     def traced_lines(self) -> list[tuple[str, int, int]]:
         """(line, nanoseconds, operations) of the lines that record, the longest first."""
         return _totals(
-            (span.place or "backward pass", span)
-            for span in _of_kind(self.tracks, "trace")
-            if not span.name
+            (span.place or "backward pass", own, span.amount)
+            for span, own in _own_times(self.tracks)
+            if span.kind == "trace" and not span.name
         )
 
     def transfer_lines(self) -> list[tuple[str, int, int]]:
         """(line, nanoseconds, bytes) of the lines that transfer, the longest first."""
-        spans = _of_kind(self.tracks, "upload", "download")
-        return _totals((span.place or "unknown line", span) for span in spans)
+        return _totals(
+            (span.place or "unknown line", own, span.amount)
+            for span, own in _own_times(self.tracks)
+            if span.kind in ("upload", "download")
+        )
 
     def graphs(self) -> list[dict[str, Any]]:
         """Totals of each graph: runs, and nanoseconds on the device, launching, compiling."""
@@ -270,16 +273,27 @@ def html_page(report: timeline) -> str:
     return template.replace("/*RECORDING*/ null", json.dumps(data).replace("<", "\\u003c"))
 
 
-def _of_kind(tracks: Iterable[Track], *kinds: str) -> Iterable[Span]:
-    return (span for track in tracks for span in track.spans if span.kind in kinds)
+def _own_times(tracks: Iterable[Track]) -> Iterable[tuple[Span, int]]:
+    """Each span with its time outside the spans within it."""
+    for track in tracks:
+        spans = sorted(track.spans, key=lambda span: (span.start, -span.end))
+        own = [span.duration for span in spans]
+        enclosing: list[int] = []
+        for index, span in enumerate(spans):
+            while enclosing and spans[enclosing[-1]].end <= span.start:
+                enclosing.pop()
+            if enclosing:
+                own[enclosing[-1]] -= span.duration
+            enclosing.append(index)
+        yield from zip(spans, own, strict=True)
 
 
-def _totals(spans: Iterable[tuple[str, Span]]) -> list[tuple[str, int, int]]:
+def _totals(rows: Iterable[tuple[str, int, int]]) -> list[tuple[str, int, int]]:
     times: dict[str, int] = defaultdict(int)
     amounts: dict[str, int] = defaultdict(int)
-    for key, span in spans:
-        times[key] += span.duration
-        amounts[key] += span.amount
+    for key, time, amount in rows:
+        times[key] += time
+        amounts[key] += amount
     return sorted(((key, times[key], amounts[key]) for key in times), key=lambda row: -row[1])
 
 
