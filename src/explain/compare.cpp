@@ -248,6 +248,10 @@ class Comparison {
         if (auto difference = changed_signature(before_of(n), now_.operations[n])) {
           return difference;
         }
+        return Explanation{"function",
+                           "what " + operator_at(now_.operations[n]) + " computes has changed",
+                           "a function that makes other operations, or other constants, from call "
+                           "to call is another function each time"};
       }
     }
     return std::nullopt;

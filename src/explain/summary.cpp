@@ -6,6 +6,21 @@
 
 namespace torch_xla::explain {
 
+namespace {
+
+// A signature that lives as long as the summary. Most are interned; nodes with `data` own theirs.
+const Signature* kept_signature(const Node& node, GraphSummary& summary) {
+  if (node.data == nullptr) {
+    return node.signature;
+  }
+  auto copy = std::make_shared<Signature>(*node.signature);
+  copy->computation.reset();
+  summary.owned.push_back(std::move(copy));
+  return summary.owned.back().get();
+}
+
+}  // namespace
+
 GraphSummary summarize(const Graph& graph, const std::string& name, std::vector<bool> promoted) {
   GraphSummary summary;
   summary.name = name;
@@ -26,8 +41,8 @@ GraphSummary summarize(const Graph& graph, const std::string& name, std::vector<
     Hasher key;
     key.add(std::string_view(node.signature->op));
     key.add(node.location);
-    summary.operations.push_back(
-        {node.signature, node.location, entry.first_operand, entry.first_number, key.low()});
+    summary.operations.push_back({kept_signature(node, summary), node.location, entry.first_operand,
+                                  entry.first_number, key.low()});
     summary.sorted_keys.push_back(key.low());
     key.add(node.signature->hash);
     summary.sorted_calls.push_back(key.low());

@@ -30,6 +30,8 @@ struct GraphSummary {
   std::vector<int32_t> donated;        // per output, as in Graph
   std::vector<uint64_t> sorted_keys;   // of the operations
   std::vector<uint64_t> sorted_calls;  // keys with signatures: the same call, shapes included
+  // Signatures that are not interned, without their computations.
+  std::vector<std::shared_ptr<const Signature>> owned;
 
   bool same_graph(const GraphSummary& other) const {
     return hash == other.hash && hash_high == other.hash_high;
