@@ -12,6 +12,7 @@ import torch_xla
 import torch_xla.debug as xd
 from torch_xla import _XLAC
 from torch_xla.debug import recompilation
+from torch_xla.experimental.assume_pure import assume_pure
 
 DEVICE = "xla"
 LINE = r"at test_recompiles\.py:\d+"
@@ -133,6 +134,11 @@ def dropped(train: bool) -> torch.Tensor:
 def cast(low: bool) -> torch.Tensor:
     with torch.autocast("xla", dtype=torch.bfloat16, enabled=low):
         return rand(8, 8) @ rand(8, 8)
+
+
+@assume_pure
+def pure_sines(x: torch.Tensor, times: int) -> torch.Tensor:
+    return repeat(x, times)
 
 
 def different(other: bool) -> torch.Tensor:
@@ -316,6 +322,12 @@ CASES = {
         rf"operator aten::copy {LINE} is new, and one more operation",
         lambda: cast(False),
         lambda: cast(True),
+    ),
+    "pure_function": Case(
+        "function",
+        rf"what pure::pure_sines {LINE} computes has changed",
+        lambda: pure_sines(rand(4), 2),
+        lambda: pure_sines(rand(4), 3),
     ),
     "another_computation": Case(
         "another computation",

@@ -1,6 +1,7 @@
 #include "storage/state.h"
 
 #include "base/error.h"
+#include "storage/scope.h"
 
 #include <atomic>
 #include <deque>
@@ -95,8 +96,19 @@ class PendingList {
   size_t size_ = 0;
 };
 
+StorageState::StorageState(int device, std::shared_ptr<TraceScope> owner)
+    : device(device), scope(std::move(owner)) {
+  if (scope) {
+    TraceLock lock;
+    scope->own.insert(this);
+  }
+}
+
 StorageState::~StorageState() {
   TraceLock lock;
+  if (scope) {
+    scope->own.erase(this);
+  }
   if (linked_) {
     PendingList::of(device).remove(this);
   }
@@ -125,7 +137,7 @@ void StorageState::set_value(Value value) {
   if (linked_) {
     PendingList::of(device).remove(this);
   }
-  if (pending()) {
+  if (pending() && !scope) {
     PendingList::of(device).append(this);
   }
 }

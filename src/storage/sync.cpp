@@ -6,6 +6,7 @@
 #include "graph/promote.h"
 #include "metrics/metrics.h"
 #include "storage/programs.h"
+#include "storage/scope.h"
 #include "timeline/timeline.h"
 
 #include <deque>
@@ -305,6 +306,7 @@ std::vector<StatePtr> with_shared_values(std::vector<StatePtr> roots,
 }  // namespace
 
 void sync_device(int device, bool wait, const std::string& name) {
+  refuse_while_tracing("torch_xla.sync() was called: call it after the function");
   current_location();
   reset_recorded_nodes();
   Run run = [&] {
@@ -328,6 +330,12 @@ void sync_all_devices(bool wait, const std::string& name) {
 }
 
 void sync_storages(const std::vector<StatePtr>& states) {
+  refuse_while_tracing(
+      "the program asked for the value of a tensor (.item(), print, .cpu(), .numpy(), a condition "
+      "on it, or a result whose shape depends on data). Values exist only when the traced program "
+      "runs: keep to tensor operations (torch.where for a condition, a mask instead of a "
+      "selection) "
+      "or move this line out of the function");
   current_location();
   std::unordered_map<int, std::vector<StatePtr>> by_device;
   std::unordered_map<int, std::vector<StatePtr>> all;  // states are dropped after the lock
@@ -335,6 +343,7 @@ void sync_storages(const std::vector<StatePtr>& states) {
   {
     TraceLock lock;
     for (const StatePtr& state : states) {
+      check_scope(*state);
       if (state->pending()) {
         by_device[state->device].push_back(state);
       }
@@ -357,7 +366,7 @@ pjrt::BufferPtr materialize(const at::Tensor& tensor) {
   NodePtr leaf;
   {
     TraceLock lock;
-    leaf = value_of(*state, *tensor.storage().unsafeGetStorageImpl(), tensor.scalar_type()).node;
+    leaf = value_of(*tensor.unsafeGetTensorImpl()).node;
   }
   if (leaf->kind != Node::Kind::Data) {  // never written: zeros were just recorded
     return materialize(tensor);
