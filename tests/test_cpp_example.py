@@ -48,3 +48,5 @@ def test_it_learns_with_one_program_a_step(program: Path) -> None:
     compiled, executions = map(int, re.findall(r"compiled (\d+) programs, ran (\d+)", output)[0])
     assert steps <= executions <= steps + 3
     assert compiled <= 4
+    reasons = re.findall(r"compiled .*, \d+ operations: (.*)", output)
+    assert len(reasons) == compiled and reasons[0].startswith("first graph run")

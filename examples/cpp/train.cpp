@@ -37,4 +37,8 @@ int main(int argc, char** argv) {
               static_cast<long long>(torch_xla::counter_value("UncachedCompile") +
                                      torch_xla::counter_value("PersistentCacheHit")),
               static_cast<long long>(torch_xla::sample_count("ExecuteTime")));
+  for (const torch_xla::Recompile& compiled : torch_xla::recompiles()) {
+    std::printf("compiled %s, %zu operations: %s\n", compiled.name.c_str(), compiled.operations,
+                compiled.reason.c_str());
+  }
 }

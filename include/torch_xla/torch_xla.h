@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace torch_xla {
 
@@ -43,5 +44,20 @@ int64_t counter_value(const std::string& name);
 // Number of samples of a timed metric: counter_value's counterpart.
 int64_t sample_count(const std::string& name);
 void clear_metrics();
+
+// One compilation, and why it was needed (docs/debugging_recompilation.md).
+struct Recompile {
+  std::string name;  // of the graph: "sync at train.cpp:42" where none was given
+  std::string file;  // the line that triggered it; empty: unknown (no front end records lines)
+  int line = 0;
+  double seconds = 0;
+  size_t operations = 0;
+  bool from_disk = false;      // loaded from the disk cache instead of compiled
+  size_t compilation = 0;      // the how-manieth of this name
+  std::string cause;           // a word to count by: "first", "shape", "new operation"
+  std::string reason, advice;  // sentences
+};
+// The latest 4096 of the process, the oldest first.
+std::vector<Recompile> recompiles();
 
 }  // namespace torch_xla

@@ -13,6 +13,8 @@ void bind_sync(pybind11::module& m);
 void bind_random(pybind11::module& m);
 void bind_metrics(pybind11::module& m);
 void bind_decompose(pybind11::module& m);
+void bind_explain(pybind11::module& m);
+void bind_timeline(pybind11::module& m);
 void bind_location(pybind11::module& m);
 void bind_pure(pybind11::module& m);
 

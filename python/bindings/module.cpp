@@ -51,6 +51,8 @@ PYBIND11_MODULE(_XLAC, m) {
   bind_random(m);
   bind_metrics(m);
   bind_decompose(m);
+  bind_explain(m);
+  bind_timeline(m);
   bind_location(m);
   bind_pure(m);
 }

@@ -8,11 +8,11 @@ namespace torch_xla {
 
 namespace {
 
-void sync(int device, bool wait) {
+void sync(int device, bool wait, const std::string& name) {
   if (device < 0) {
-    sync_all_devices(wait);
+    sync_all_devices(wait, name);
   } else {
-    sync_device(device, wait);
+    sync_device(device, wait, name);
   }
 }
 
@@ -47,7 +47,8 @@ int64_t tensor_id(const at::Tensor& tensor) {
 
 void bind_sync(pybind11::module& m) {
   m.def("drain_autograd_threads", &drain_autograd_threads, NoGil());
-  m.def("sync", &sync, pybind11::arg("device") = -1, pybind11::arg("wait") = false, NoGil());
+  m.def("sync", &sync, pybind11::arg("device") = -1, pybind11::arg("wait") = false,
+        pybind11::arg("name") = "", NoGil());
   m.def("sync_tensors", &sync_tensors, NoGil());
   m.def("wait_device_ops", &wait, pybind11::arg("device") = -1, NoGil());
   m.def("tensor_id", &tensor_id);

@@ -1,9 +1,12 @@
 #include "graph/promote.h"
 
 #include "base/hasher.h"
+#include "explain/history.h"
 #include "metrics/metrics.h"
+#include "timeline/timeline.h"
 
 #include <bit>
+#include <chrono>
 #include <unordered_map>
 
 namespace torch_xla {
@@ -105,6 +108,7 @@ std::vector<bool> choose_promoted(const std::vector<VariantPtr>& variants,
 LoweredModule lower_with(const Graph& graph, const std::string& name, std::vector<bool> promoted,
                          NumberPlacement& placement) {
   metrics::Timed timed(metrics::metric("LowerTime"));
+  timeline::Scope span(timeline::Kind::Lower, name);
   while (true) {
     placement = place(graph.numbers, promoted);
     LoweredModule module = lower_graph(graph, name, placement, pjrt::client().has_ffi());
@@ -155,13 +159,27 @@ VariantPtr Structure::compile(const Graph& graph, const std::string& name) const
 }
 
 VariantPtr Structure::find_or_compile(const Graph& graph, const std::string& name) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  if (VariantPtr found = find(graph.numbers)) {
-    metrics::counter("CachedCompile").add();
-    return found;
+  VariantPtr compiled;
+  std::chrono::duration<double> duration{};
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (VariantPtr found = find(graph.numbers)) {
+      metrics::counter("CachedCompile").add();
+      return found;
+    }
+    const auto start = std::chrono::steady_clock::now();
+    compiled = compile(graph, name);
+    variants_.push_back(compiled);
+    duration = std::chrono::steady_clock::now() - start;
   }
-  variants_.push_back(compile(graph, name));
-  return variants_.back();
+  // Outside the lock: it may warn, through a front end with locks of its own.
+  std::vector<bool> promoted;
+  for (int32_t position : compiled->placement.position) {
+    promoted.push_back(position >= 0);
+  }
+  explain::note_compiled(graph, name, std::move(promoted), duration.count(),
+                         compiled->program->from_disk());
+  return compiled;
 }
 
 PackedNumbers pack_numbers(const std::vector<Number>& numbers, const NumberPlacement& placement) {

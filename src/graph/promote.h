@@ -21,7 +21,8 @@ using VariantPtr = std::shared_ptr<const Variant>;
 class Structure {
  public:
   // The program for these numbers, compiled (by one thread at a time) on a miss: literals first,
-  // then with every number that has been seen to differ as an input.
+  // then with every number that has been seen to differ as an input. `name` is the graph's in
+  // explanations and errors: "step_fn", or "sync at train.py:42" where no name was given.
   VariantPtr find_or_compile(const Graph& graph, const std::string& name);
 
  private:

@@ -30,6 +30,8 @@ class Buffer {
   // Blocks until the value is there; throws the error of the program that should have made it.
   virtual void await_ready() = 0;
   virtual bool is_ready() = 0;
+  // Calls back once, from any thread or at once, when the value is there or has failed.
+  virtual void on_ready(std::function<void()> callback) = 0;
   // Blocks; dense row-major bytes.
   virtual void copy_to_host(void* destination, size_t nbytes) = 0;
   // Address of the bytes where device memory is host memory, after awaiting them; else nullptr.

@@ -28,6 +28,7 @@ class NullBuffer final : public Buffer {
     require_alive();
     return true;
   }
+  void on_ready(std::function<void()> callback) override { callback(); }
   void copy_to_host(void* destination, size_t nbytes) override {
     require_alive();
     if (nbytes > 0) {

@@ -5,6 +5,8 @@
 #include "base/hasher.h"
 #include "metrics/metrics.h"
 #include "program/disk_cache.h"
+#include "program/progress.h"
+#include "timeline/timeline.h"
 
 #include <cctype>
 #include <cstdlib>
@@ -101,6 +103,7 @@ void dump(const ProgramSource& source, const std::string& key, pjrt::Executable&
 }
 
 pjrt::ExecutablePtr load(DiskCache& cache, const ProgramSource& source, const std::string& key) {
+  timeline::Scope span(timeline::Kind::Load, source.name);
   std::optional<std::string> bytes = cache.load(key);
   if (bytes) {
     try {
@@ -118,6 +121,8 @@ pjrt::ExecutablePtr load(DiskCache& cache, const ProgramSource& source, const st
 
 pjrt::ExecutablePtr compile(const ProgramSource& source) {
   metrics::Timed timed(metrics::metric("CompileTime"));
+  timeline::Scope span(timeline::Kind::Compile, source.name);
+  ProgressLine progress(source.name, std::chrono::seconds(env::integer("TORCH_XLA_PROGRESS")));
   metrics::counter("UncachedCompile").add();
   try {
     return pjrt::client().compile(source.text_with_locations, source.options, source.output_types);
@@ -144,8 +149,8 @@ void store(DiskCache& cache, const std::string& key, pjrt::Executable& executabl
 
 }  // namespace
 
-Program::Program(ProgramSource source, pjrt::ExecutablePtr executable)
-    : source_(std::move(source)), executable_(std::move(executable)) {
+Program::Program(ProgramSource source, pjrt::ExecutablePtr executable, bool from_disk)
+    : source_(std::move(source)), executable_(std::move(executable)), from_disk_(from_disk) {
   source_.text_with_locations.clear();
 }
 
@@ -153,12 +158,13 @@ ProgramPtr load_or_compile(ProgramSource source) {
   std::shared_ptr<DiskCache> cache = disk_cache();
   std::string key = cache_key(source);
   pjrt::ExecutablePtr executable = cache->enabled() ? load(*cache, source, key) : nullptr;
-  if (!executable) {
+  const bool from_disk = executable != nullptr;
+  if (!from_disk) {
     executable = compile(source);
     store(*cache, key, *executable);
   }
   dump(source, key, *executable);
-  return std::make_shared<Program>(std::move(source), std::move(executable));
+  return std::make_shared<Program>(std::move(source), std::move(executable), from_disk);
 }
 
 void initialize_disk_cache(const std::string& path, bool readonly) {

@@ -18,14 +18,16 @@ struct ProgramSource {
 
 class Program {
  public:
-  Program(ProgramSource source, pjrt::ExecutablePtr executable);
+  Program(ProgramSource source, pjrt::ExecutablePtr executable, bool from_disk);
   const std::string& name() const { return source_.name; }
   const std::string& text() const { return source_.text; }
   pjrt::Executable& executable() const { return *executable_; }
+  bool from_disk() const { return from_disk_; }  // loaded, not compiled
 
  private:
   ProgramSource source_;
   pjrt::ExecutablePtr executable_;
+  bool from_disk_;
 };
 using ProgramPtr = std::shared_ptr<const Program>;
 

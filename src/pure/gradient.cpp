@@ -18,21 +18,30 @@ class WithoutHooks {
  public:
   explicit WithoutHooks(const autograd::edge_list& edges) {
     for (const autograd::Edge& edge : edges) {
-      hooks_.emplace_back(edge.function.get(), std::move(edge.function->tensor_pre_hooks()));
-      edge.function->tensor_pre_hooks().clear();
+      autograd::Node& function = *edge.function;
+      taken_.push_back({&function, std::move(function.tensor_pre_hooks()),
+                        std::move(function.retains_grad_hooks())});
+      function.tensor_pre_hooks().clear();
+      function.retains_grad_hooks().clear();
     }
   }
   ~WithoutHooks() {
-    for (auto& [function, hooks] : hooks_) {
-      function->tensor_pre_hooks() = std::move(hooks);
+    // In reverse: of a node that comes twice, the first holds its hooks.
+    for (size_t i = taken_.size(); i-- > 0;) {
+      taken_[i].function->tensor_pre_hooks() = std::move(taken_[i].hooks);
+      taken_[i].function->retains_grad_hooks() = std::move(taken_[i].retaining);
     }
   }
   WithoutHooks(const WithoutHooks&) = delete;
   WithoutHooks& operator=(const WithoutHooks&) = delete;
 
  private:
-  std::vector<std::pair<autograd::Node*, std::vector<std::unique_ptr<autograd::FunctionPreHook>>>>
-      hooks_;
+  struct Taken {
+    autograd::Node* function;
+    std::vector<std::unique_ptr<autograd::FunctionPreHook>> hooks;
+    std::unordered_map<size_t, std::unique_ptr<autograd::FunctionPreHook>> retaining;
+  };
+  std::vector<Taken> taken_;
 };
 
 autograd::edge_list edges_of(const Tensors& tensors) {
@@ -51,7 +60,8 @@ class DifferentiatedCallee : public PureCallee {
 
   Tensors run(const Tensors& inputs) override {
     EntryPtr entry = weak_.lock();
-    TORCH_CHECK(entry, "the trace of an assume_pure function was dropped from its cache before "
+    TORCH_CHECK(entry,
+                "the trace of an assume_pure function was dropped from its cache before "
                 "its gradient was differentiated again");
     at::AutoGradMode with_grad(true);
     auto split = inputs.begin() + static_cast<std::ptrdiff_t>(arguments_);
@@ -112,9 +122,8 @@ Tensors gradients_of(const Tensors& results, const Tensors& tangents, const Tens
 Tensors differentiate(const EntryPtr& entry, const Tensors& arguments, const Tensors& tangents) {
   Tensors inputs = arguments;
   inputs.insert(inputs.end(), tangents.begin(), tangents.end());
-  Tensors defined = derivative_of(entry).call(0, inputs, [&] {
-    return std::make_shared<DifferentiatedCallee>(entry, arguments.size());
-  });
+  Tensors defined = derivative_of(entry).call(
+      0, inputs, [&] { return std::make_shared<DifferentiatedCallee>(entry, arguments.size()); });
   Tensors gradients;
   size_t next = 0;
   for (const PureEntry::GradientInput& input : entry->gradient->inputs) {

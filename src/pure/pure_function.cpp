@@ -69,7 +69,12 @@ std::optional<PureFunction::Traced> PureFunction::find(const Query& query,
 
 PureFunction::Traced PureFunction::find_or_trace(const Query& query, const Tensors& arguments,
                                                  MakeCallee make) {
+  // Never waits inside a trace: whoever makes the other one may be waiting for this thread.
+  bool may_wait = current_scope() == nullptr;
   auto busy = [&] {
+    if (!may_wait) {
+      return false;
+    }
     auto found = tracing_.find(query.hash);
     return found != tracing_.end() && found->second != std::this_thread::get_id();
   };
@@ -159,7 +164,8 @@ void PureFunction::warn_if_often(const PureEntry& entry) {
     change = describe_(before->key[0], entry.key[0]);
   }
   warn("the pure function " + name_ + " has been traced " + std::to_string(kOften) +
-       " times (now at " + location_of(last_location()).str() + "); since the last time, " + change +
+       " times (now at " + location_of(last_location()).str() + "); since the last time, " +
+       change +
        ". Each distinct combination of shapes, dtypes and values of arguments that are not tensors "
        "is traced and compiled anew: pass a changing number as a tensor, and pad changing shapes");
 }

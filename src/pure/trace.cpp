@@ -10,6 +10,7 @@
 #include "record/call.h"
 #include "storage/internal_ops.h"
 
+#include <ATen/SavedTensorHooks.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/function.h>
@@ -38,6 +39,20 @@ class WithoutAutocastCache {
   bool before_;
 };
 
+// Hooks on saved tensors are for the values that a call keeps, not for those of the trace.
+class WithoutSavedTensorHooks {
+ public:
+  WithoutSavedTensorHooks() : before_(at::SavedTensorDefaultHooks::get_tls_state()) {
+    at::SavedTensorDefaultHooks::set_tls_state({});
+  }
+  ~WithoutSavedTensorHooks() { at::SavedTensorDefaultHooks::set_tls_state(before_); }
+  WithoutSavedTensorHooks(const WithoutSavedTensorHooks&) = delete;
+  WithoutSavedTensorHooks& operator=(const WithoutSavedTensorHooks&) = delete;
+
+ private:
+  at::impl::SavedTensorDefaultHooksTLS before_;
+};
+
 class Tracer {
  public:
   Tracer(const std::string& name, const Tensors& arguments)
@@ -53,6 +68,7 @@ class Tracer {
       {
         ScopeGuard guard(scope_);
         WithoutAutocastCache no_cache;
+        WithoutSavedTensorHooks no_hooks;
         trace_.arguments = as_leaves(arguments_);
         register_arguments();
         trace_.results = callee->run(trace_.arguments);
@@ -140,8 +156,9 @@ class Tracer {
       tensor.detach_();
     }
     if (!spoilt.empty()) {
-      refuse("writes a value that requires gradients into a tensor from outside in place: return "
-             "it instead, or detach it first");
+      refuse(
+          "writes a value that requires gradients into a tensor from outside in place: return "
+          "it instead, or detach it first");
     }
   }
 

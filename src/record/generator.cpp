@@ -4,7 +4,6 @@
 #include "storage/sync.h"
 
 #include <ATen/Utils.h>
-#include <ATen/ops/clone.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/DispatchKeySet.h>
 
@@ -53,16 +52,26 @@ at::Tensor& XlaGenerator::state_tensor() {
   return state_;
 }
 
-at::Tensor XlaGenerator::state_copy() { return at::clone(state_tensor()); }
+// Values are shared rather than copied, and seen by a trace as its generator's.
+at::Tensor XlaGenerator::state_copy() {
+  at::Tensor state = state_tensor();
+  at::Generator self(c10::intrusive_ptr<c10::GeneratorImpl>::reclaim_copy(this));
+  at::Tensor copy = empty_tensor(at::kUInt64, {2}, {1}, device().index());
+  TraceLock lock;
+  assign_value(*copy.unsafeGetTensorImpl(), value_of_state(*state.unsafeGetTensorImpl(), self));
+  return copy;
+}
 
 void XlaGenerator::restore(const at::Tensor& state_copy) {
   TORCH_CHECK(
       is_xla(state_copy) && state_copy.scalar_type() == at::kUInt64 && state_copy.numel() == 2,
       "expected a state that state_copy() made, received a tensor of ", state_copy.numel(), " ",
       state_copy.scalar_type(), " on ", state_copy.device());
-  at::Tensor copy = at::clone(state_copy);
-  std::lock_guard<std::mutex> lock(mutex_);
-  state_ = copy;
+  at::Tensor state = state_tensor();
+  at::Generator self(c10::intrusive_ptr<c10::GeneratorImpl>::reclaim_copy(this));
+  TraceLock lock;
+  value_of_state(*state.unsafeGetTensorImpl(), self);
+  assign_value(*state.unsafeGetTensorImpl(), value_of(*state_copy.unsafeGetTensorImpl()));
 }
 
 void XlaGenerator::adopt(at::Tensor state) {

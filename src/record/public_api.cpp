@@ -1,6 +1,7 @@
 #include "torch_xla/torch_xla.h"
 
 #include "base/error.h"
+#include "explain/history.h"
 #include "metrics/metrics.h"
 #include "pjrt/client.h"
 #include "record/call.h"
@@ -39,6 +40,16 @@ int64_t sample_count(const std::string& name) { return metrics::metric_data(name
 void clear_metrics() {
   metrics::clear_counters();
   metrics::clear_metrics();
+}
+
+std::vector<Recompile> recompiles() {
+  std::vector<Recompile> result;
+  for (explain::CompileEvent& event : explain::events()) {
+    result.push_back({std::move(event.name), std::move(event.file), event.line, event.seconds,
+                      event.operations, event.from_disk, event.compilation, std::move(event.cause),
+                      std::move(event.reason), std::move(event.advice)});
+  }
+  return result;
 }
 
 }  // namespace torch_xla

@@ -8,6 +8,7 @@
 #include "record/host_run.h"
 #include "record/plan.h"
 #include "storage/scope.h"
+#include "timeline/timeline.h"
 
 #include <ATen/ops/_conj_physical.h>
 #include <ATen/ops/neg.h>
@@ -177,6 +178,7 @@ void record_op(OpInfo& info, torch::jit::Stack* stack) {
   size_t count = info.scalar_arguments.size();
   c10::IValue* first = stack->data() + (stack->size() - count);
   current_location();
+  timeline::Scope span(timeline::Kind::Trace);
   resolve_lazy_bits(first, count);
   Call call = read_call(info, first, count);
   c10::ArrayRef<c10::IValue> arguments(first, count);

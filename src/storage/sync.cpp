@@ -7,6 +7,7 @@
 #include "metrics/metrics.h"
 #include "storage/programs.h"
 #include "storage/scope.h"
+#include "timeline/timeline.h"
 
 #include <cstdlib>
 #include <deque>
@@ -27,6 +28,7 @@ struct Result {
 
 struct Run {
   int device = 0;
+  std::string name;
   Graph graph;
   std::vector<Result> results;
   std::vector<std::shared_ptr<DeviceData>> outputs;  // per graph output
@@ -88,6 +90,7 @@ class Flights {
 
   static void await(const pjrt::CompletionPtr& flight) {
     if (flight) {
+      timeline::Scope span(timeline::Kind::Wait);
       flight->await();
     }
   }
@@ -193,6 +196,9 @@ Run prepare(int device, std::vector<StatePtr> states, bool donate) {
 }
 
 std::string run_name(const Run& run) {
+  if (!run.name.empty()) {
+    return run.name;
+  }
   return run.graph.nodes.empty() ? "sync" : "sync at " + location_of(last_location()).str();
 }
 
@@ -201,7 +207,27 @@ pjrt::BufferPtr upload_pack(const void* data, DType dtype, size_t count, int dev
                                          nullptr);
 }
 
-std::vector<pjrt::BufferPtr> launch(const Run& run, const Variant& variant,
+// Launches, and tells the timeline when the device is done.
+std::vector<pjrt::BufferPtr> launch_watched(const std::string& name, pjrt::Executable& executable,
+                                            const std::vector<pjrt::Buffer*>& inputs,
+                                            const std::vector<bool>& donated, int device,
+                                            pjrt::CompletionPtr* completion) {
+  timeline::Scope span(timeline::Kind::Launch, name);
+  if (!timeline::on()) {
+    return executable.execute(inputs, donated, device, completion);
+  }
+  auto watched = std::make_shared<timeline::Launch>(timeline::begin_launch(device, name));
+  try {
+    std::vector<pjrt::BufferPtr> outputs = executable.execute(inputs, donated, device, completion);
+    outputs.front()->on_ready([watched] { timeline::note_ready(*watched); });
+    return outputs;
+  } catch (...) {
+    timeline::note_ready(*watched);
+    throw;
+  }
+}
+
+std::vector<pjrt::BufferPtr> launch(const Run& run, const Variant& variant, const std::string& name,
                                     pjrt::CompletionPtr* completion) {
   std::vector<pjrt::BufferPtr> owned;
   std::vector<pjrt::Buffer*> inputs;
@@ -228,7 +254,8 @@ std::vector<pjrt::BufferPtr> launch(const Run& run, const Variant& variant,
   }
   donated.resize(inputs.size(), false);
   metrics::Timed timed(metrics::metric("ExecuteTime"));
-  return variant.program->executable().execute(inputs, donated, run.device, completion);
+  return launch_watched(name, variant.program->executable(), inputs, donated, run.device,
+                        completion);
 }
 
 // Storages whose former buffer still exists return to it, as if the step had not been recorded;
@@ -255,9 +282,10 @@ void execute(Run run) {
     return;
   }
   try {
-    VariantPtr variant = find_structure(run.graph)->find_or_compile(run.graph, run_name(run));
+    const std::string name = run_name(run);
+    VariantPtr variant = find_structure(run.graph)->find_or_compile(run.graph, name);
     pjrt::CompletionPtr completion;
-    std::vector<pjrt::BufferPtr> buffers = launch(run, *variant, &completion);
+    std::vector<pjrt::BufferPtr> buffers = launch(run, *variant, name, &completion);
     for (size_t i = 0; i < buffers.size(); ++i) {
       run.outputs[i]->fulfil(buffers[i]);
     }
@@ -293,25 +321,27 @@ std::vector<StatePtr> with_shared_values(std::vector<StatePtr> roots,
 
 }  // namespace
 
-void sync_device(int device, bool wait) {
+void sync_device(int device, bool wait, const std::string& name) {
   refuse_while_tracing("torch_xla.sync() was called: call it after the function");
   current_location();
   reset_recorded_nodes();
   Run run = [&] {
+    timeline::Scope span(timeline::Kind::Trace, "collect the graph");
     std::vector<StatePtr> states;
     TraceLock lock;
     states = pending_states(device);
     return prepare(device, std::move(states), true);
   }();
+  run.name = name;
   execute(std::move(run));
   if (wait) {
     wait_device(device);
   }
 }
 
-void sync_all_devices(bool wait) {
+void sync_all_devices(bool wait, const std::string& name) {
   for (int device = 0; device < pjrt::device_count_hint(); ++device) {
-    sync_device(device, wait);
+    sync_device(device, wait, name);
   }
 }
 

@@ -9,9 +9,10 @@
 
 namespace torch_xla {
 
-// Everything pending on `device`. Returns once launched; with `wait`, once computed.
-void sync_device(int device, bool wait);
-void sync_all_devices(bool wait);
+// Everything pending on `device`. Returns once launched; with `wait`, once computed. `name` is the
+// graph's in explanations and errors; empty: named after the line.
+void sync_device(int device, bool wait, const std::string& name = {});
+void sync_all_devices(bool wait, const std::string& name = {});
 
 // What these storages need, and what other storages hold of it.
 void sync_storages(const std::vector<StatePtr>& states);

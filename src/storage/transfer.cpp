@@ -2,6 +2,7 @@
 #include "metrics/metrics.h"
 #include "storage/internal_ops.h"
 #include "storage/sync.h"
+#include "timeline/timeline.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
@@ -15,6 +16,7 @@ namespace {
 pjrt::BufferPtr buffer_from_cpu(const at::Tensor& dense, const TensorType& frame, int device,
                                 bool private_copy) {
   metrics::Timed timed(metrics::metric("TransferToDeviceTime"));
+  timeline::Scope span(timeline::Kind::Upload, {}, frame.nbytes());
   metrics::metric("OutboundData", metrics::Unit::Bytes).add(static_cast<double>(frame.nbytes()));
   std::shared_ptr<void> keep_alive;
   if (private_copy) {
@@ -30,8 +32,12 @@ at::Tensor frame_on_host(const pjrt::BufferPtr& buffer) {
   const TensorType& type = buffer->type();
   metrics::metric("InboundData", metrics::Unit::Bytes).add(static_cast<double>(type.nbytes()));
   auto options = at::TensorOptions().dtype(type.dtype);
-  if (type.numel() == 0) {
+  {
+    timeline::Scope wait(timeline::Kind::Wait);
     buffer->await_ready();
+  }
+  timeline::Scope span(timeline::Kind::Download, {}, type.nbytes());
+  if (type.numel() == 0) {
     return at::empty({0}, options);
   }
   if (void* pointer = buffer->host_pointer()) {

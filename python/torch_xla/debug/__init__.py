@@ -1,1 +1,6 @@
-"""Metrics and profiling."""
+"""Metrics, profiling, explanations of compilations, and timelines."""
+
+from torch_xla.debug.recompilation import CompileEvent, expect_no_compile, recompiles
+from torch_xla.debug.timeline_report import timeline
+
+__all__ = ["CompileEvent", "expect_no_compile", "recompiles", "timeline"]

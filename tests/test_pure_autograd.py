@@ -1,0 +1,235 @@
+"""assume_pure under autograd: the gradients of the undecorated function."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+from torch_xla.experimental.assume_pure import PureModule, assume_pure
+
+
+def leaf(*shape: int, grad: bool = True) -> Tensor:
+    return torch.randn(*shape, device="xla").requires_grad_(grad)
+
+
+def check(function: Callable[..., Any], *inputs: Tensor) -> None:
+    """Gradients of the sum of all results agree with the plain function's."""
+
+    def gradients(f: Callable[..., Any]) -> tuple[Tensor | None, ...]:
+        results = f(*inputs)
+        results = results if isinstance(results, (tuple, list)) else [results]
+        total = sum((r.float() ** 2).sum() for r in results if r.requires_grad)
+        wanted = [x for x in dict.fromkeys(inputs) if x.requires_grad]
+        return torch.autograd.grad(total, wanted, allow_unused=True)
+
+    pure = assume_pure(function)
+    for _ in range(2):
+        for actual, expected in zip(gradients(pure), gradients(function), strict=True):
+            assert (actual is None) == (expected is None)
+            if expected is not None:
+                torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-6)
+    assert pure.cache_info().traces == 1
+
+
+@pytest.mark.parametrize("which", [(True, True), (True, False), (False, True)])
+def test_any_subset_of_inputs(which: tuple[bool, bool]) -> None:
+    check(lambda a, b: torch.tanh(a @ b), leaf(3, 4, grad=which[0]), leaf(4, 2, grad=which[1]))
+
+
+def test_no_gradient_needed() -> None:
+    result = assume_pure(lambda a: a * 2)(leaf(3, grad=False))
+    assert not result.requires_grad
+    with torch.no_grad():
+        assert not assume_pure(lambda a: a * 2)(leaf(3)).requires_grad
+
+
+def test_repeated_and_unused_inputs() -> None:
+    x, y = leaf(3), leaf(3)
+    check(lambda a, b, c: a * b.exp(), x, x, y)
+
+
+def test_results_of_every_kind() -> None:
+    x, y = leaf(3, 4), leaf(4)
+    check(lambda a, b: (a * b, a.argmax(1), (a * 2).detach(), b.sum()), x, y)
+    check(lambda a, b: (a, a * 2, a.t(), b), x, y)
+    check(lambda a, b: ((h := a * b), h.view(-1), h[0]), x, y)
+
+
+def test_a_result_that_is_an_argument_is_the_argument() -> None:
+    x = leaf(3)
+    same, view = assume_pure(lambda a: (a, a.view(3, 1)))(x)
+    assert same is x
+    assert view.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
+    view.sum().backward()
+    assert x.grad is not None and x.grad.tolist() == [1, 1, 1]
+
+
+def test_unused_results_and_closed_over_parameters() -> None:
+    weight = leaf(4, 4)
+    hidden = leaf(4, 4) * 2  # not a leaf: its gradient flows on
+    hidden.retain_grad()
+    pure = assume_pure(lambda x: (x @ weight @ hidden, x.sum()))
+    x = leaf(2, 4)
+    pure(x)[0].sum().backward(retain_graph=True)
+    grads = [weight.grad, hidden.grad, x.grad]
+    weight.grad = hidden.grad = x.grad = None
+    (x @ weight @ hidden).sum().backward()
+    for actual, expected in zip(grads, [weight.grad, hidden.grad, x.grad], strict=True):
+        torch.testing.assert_close(actual, expected)
+
+
+def test_tied_weights_and_accumulation() -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.Linear(4, 4, bias=False)
+            self.second = nn.Linear(4, 4, bias=False)
+            self.second.weight = self.first.weight
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.second(torch.relu(self.first(x)))
+
+    module = Tied().to("xla")
+    pure = PureModule(module)
+    x = torch.randn(3, 4, device="xla")
+    for _ in range(2):
+        pure(x).sum().backward()
+    accumulated = module.first.weight.grad
+    module.zero_grad()
+    for _ in range(2):
+        module(x).sum().backward()
+    torch.testing.assert_close(accumulated, module.first.weight.grad)
+
+
+def test_retain_graph_and_a_second_backward() -> None:
+    x = leaf(3)
+    y = assume_pure(lambda a: a.exp().sum())(x)
+    y.backward(retain_graph=True)
+    y.backward()
+    torch.testing.assert_close(x.grad, 2 * x.detach().exp())
+    with pytest.raises(RuntimeError, match="second time"):
+        y.backward()
+
+
+def test_double_and_triple_backward() -> None:
+    x = leaf(4)
+    weight = leaf(4)
+    for function in (assume_pure(lambda a: (a.sin() * a * weight).sum()),):
+        (g,) = torch.autograd.grad(function(x), x, create_graph=True)
+        (gg, gw) = torch.autograd.grad((g * g).sum(), (x, weight), create_graph=True)
+        (ggg,) = torch.autograd.grad(gg.sum(), x)
+
+        def plain(a: Tensor) -> Tensor:
+            return (a.sin() * a * weight).sum()
+
+        (e,) = torch.autograd.grad(plain(x), x, create_graph=True)
+        (ee, ew) = torch.autograd.grad((e * e).sum(), (x, weight), create_graph=True)
+        (eee,) = torch.autograd.grad(ee.sum(), x)
+        for actual, expected in ((g, e), (gg, ee), (gw, ew), (ggg, eee)):
+            torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_double_backward_repeats_the_dropout_mask() -> None:
+    x = torch.full((64,), 2.0, device="xla", requires_grad=True)
+    pure = assume_pure(lambda a: F.dropout(a**3, 0.5))
+    y = pure(x)
+    (g,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+    (gg,) = torch.autograd.grad(g.sum(), x)
+    kept = y != 0
+    torch.testing.assert_close(g != 0, kept)
+    torch.testing.assert_close(gg, torch.where(kept, 24.0, 0.0))
+
+
+def test_hooks_are_called_once() -> None:
+    weight, x = leaf(3), leaf(3)
+    calls = []
+    weight.register_hook(lambda g: (calls.append("weight"), g * 2)[1])
+    x.register_hook(lambda g: (calls.append("x"), g * 3)[1])
+    pure = assume_pure(lambda a: a * weight)
+    y = pure(x)
+    y.register_hook(lambda g: (calls.append("y"), g * 5)[1])
+    y.sum().backward()
+    assert sorted(calls) == ["weight", "x", "y"]
+    torch.testing.assert_close(weight.grad, 10 * x.detach())
+    torch.testing.assert_close(x.grad, 15 * weight.detach())
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_checkpoint_inside_and_outside(reentrant: bool) -> None:
+    w = leaf(4, 4)
+
+    def layer(x: Tensor) -> Tensor:
+        return torch.tanh(x @ w)
+
+    pure = assume_pure(layer)
+    inside = assume_pure(lambda x: checkpoint(layer, x, use_reentrant=reentrant))
+
+    def gradients(f: Callable[[Tensor], Tensor]) -> tuple[Tensor, ...]:
+        x = torch.ones(2, 4, device="xla", requires_grad=True)
+        w.grad = None
+        f(x).sum().backward()
+        assert x.grad is not None and w.grad is not None
+        return x.grad, w.grad
+
+    expected = gradients(layer)
+    outside = gradients(lambda x: checkpoint(pure, x, use_reentrant=reentrant))
+    torch.testing.assert_close(outside, expected)
+    if not reentrant:
+        torch.testing.assert_close(gradients(inside), expected)
+
+
+def test_saved_tensor_hooks_see_the_kept_values() -> None:
+    packed = []
+
+    def pack(tensor: Tensor) -> Tensor:
+        packed.append(tensor)
+        return tensor.cpu()
+
+    x, w = leaf(2, 4), leaf(4, 4)
+    pure = assume_pure(lambda a, b: torch.tanh(a @ b) @ b)
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor.to("xla")):
+        y = pure(x, w)
+    assert packed
+    actual = torch.autograd.grad(y.sum(), (x, w))
+    expected = torch.autograd.grad((torch.tanh(x @ w) @ w).sum(), (x, w))
+    torch.testing.assert_close(actual, expected)
+
+
+def test_a_kept_argument_must_not_change_before_the_backward() -> None:
+    w, x = leaf(3), leaf(3)
+    y = assume_pure(lambda a, b: (a * b).sum())(w, x)
+    with torch.no_grad():
+        x.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.backward()
+
+
+def test_autocast() -> None:
+    x, w = leaf(4, 8), leaf(8, 8)
+    pure = assume_pure(lambda a, b: a @ b)
+    with torch.autocast("xla", dtype=torch.bfloat16):
+        y = pure(x, w)
+    assert y.dtype == torch.bfloat16
+    y.float().sum().backward()
+    assert w.grad is not None and w.grad.dtype == torch.float32
+    assert pure(x, w).dtype == torch.float32
+
+
+def test_torch_func_within_and_around() -> None:
+    def squares(x: Tensor) -> Tensor:
+        return (x**3).sum()
+
+    x = torch.randn(5, 3, device="xla")
+    inside = assume_pure(lambda a: torch.func.vmap(torch.func.grad(squares))(a))
+    torch.testing.assert_close(inside(x), 3 * x**2)
+    pure = assume_pure(squares)
+    torch.testing.assert_close(torch.func.grad(pure)(x), 3 * x**2)
+    torch.testing.assert_close(torch.func.vmap(torch.func.grad(pure))(x), 3 * x**2)
+
+
+def test_complex_gradients() -> None:
+    z = torch.randn(4, dtype=torch.complex64, device="xla", requires_grad=True)
+    check(lambda a: (a * a.conj()).real.sqrt(), z)
