@@ -14,5 +14,6 @@ void bind_random(pybind11::module& m);
 void bind_metrics(pybind11::module& m);
 void bind_decompose(pybind11::module& m);
 void bind_location(pybind11::module& m);
+void bind_eager(pybind11::module& m);
 
 }  // namespace torch_xla

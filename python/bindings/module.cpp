@@ -52,6 +52,7 @@ PYBIND11_MODULE(_XLAC, m) {
   bind_metrics(m);
   bind_decompose(m);
   bind_location(m);
+  bind_eager(m);
 }
 
 }  // namespace torch_xla

@@ -141,7 +141,7 @@ VariantPtr Structure::compile(const Graph& graph, const std::string& name) const
   std::vector<bool> promoted = choose_promoted(variants_, graph.numbers);
   std::vector<bool> changing = changing_places().update(graph);
   for (size_t i = 0; i < promoted.size(); ++i) {
-    promoted[i] = promoted[i] || changing[i];
+    promoted[i] = promoted[i] || changing[i] || graph.numbers_are_inputs;
   }
   LoweredModule module = lower_with(graph, name, promoted, variant->placement);
   variant->pinned = std::move(module.pinned);
@@ -149,16 +149,20 @@ VariantPtr Structure::compile(const Graph& graph, const std::string& name) const
   source.name = name;
   source.text = std::move(module.text);
   source.text_with_locations = std::move(module.text_with_locations);
+  source.options.xla_options = graph.xla_options;
   source.output_types = std::move(module.outputs);
   variant->program = load_or_compile(std::move(source));
   return variant;
 }
 
-VariantPtr Structure::find_or_compile(const Graph& graph, const std::string& name) {
+VariantPtr Structure::find_or_compile(const Graph& graph, const std::string& name, bool* compiled) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (VariantPtr found = find(graph.numbers)) {
     metrics::counter("CachedCompile").add();
     return found;
+  }
+  if (compiled != nullptr) {
+    *compiled = true;
   }
   variants_.push_back(compile(graph, name));
   return variants_.back();

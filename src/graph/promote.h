@@ -22,7 +22,8 @@ class Structure {
  public:
   // The program for these numbers, compiled (by one thread at a time) on a miss: literals first,
   // then with every number that has been seen to differ as an input.
-  VariantPtr find_or_compile(const Graph& graph, const std::string& name);
+  // `compiled`, if given, tells whether there was a miss.
+  VariantPtr find_or_compile(const Graph& graph, const std::string& name, bool* compiled = nullptr);
 
  private:
   VariantPtr find(const std::vector<Number>& numbers) const;

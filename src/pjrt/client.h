@@ -6,6 +6,7 @@
 #include "ir/types.h"
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,6 +18,15 @@ struct CompileOptions {
   int64_t replicas = 1;
   int64_t partitions = 1;
   bool spmd = false;
+  std::map<std::string, std::string> xla_options;  // by the name of XLA's flag, without dashes
+};
+
+// The moment a value is there; outlives the value's buffer.
+class Completion {
+ public:
+  virtual ~Completion() = default;
+  virtual bool is_ready() = 0;
+  virtual void await() = 0;  // blocks; throws the error of the program that makes the value
 };
 
 // One device's buffer. Destroying it frees the memory once the device is done with it.
@@ -30,6 +40,7 @@ class Buffer {
   // Blocks until the value is there; throws the error of the program that should have made it.
   virtual void await_ready() = 0;
   virtual bool is_ready() = 0;
+  virtual std::shared_ptr<Completion> completion() = 0;
   // Blocks; dense row-major bytes.
   virtual void copy_to_host(void* destination, size_t nbytes) = 0;
   // Address of the bytes where device memory is host memory, after awaiting them; else nullptr.

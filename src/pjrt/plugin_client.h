@@ -22,6 +22,7 @@ class PluginBuffer final : public Buffer {
   int64_t nbytes() const override { return nbytes_; }
   void await_ready() override;
   bool is_ready() override;
+  std::shared_ptr<Completion> completion() override;
   void copy_to_host(void* destination, size_t nbytes) override;
   void* host_pointer() override;
   BufferPtr copy_to_device(int device) override;

@@ -142,10 +142,37 @@ void find_functional(OpInfo& info, const FunctionSchema& schema) {
   info.has_functional = false;
 }
 
+// The form that takes a generator, for those that would draw from the CPU's.
+OperatorHandle eager_form(const OperatorHandle& op) {
+  auto& dispatcher = c10::Dispatcher::singleton();
+  if (op.operator_name() == c10::OperatorName("aten::randperm", "")) {
+    return dispatcher.findSchemaOrThrow("aten::randperm", "generator");
+  }
+  return op;
+}
+
+// The arguments that the CPU's kernel writes to: those of the schema, and running statistics that
+// older schemas declare as read.
+std::vector<size_t> eager_written(const OpInfo& info) {
+  bool writes_statistics =
+      info.name == "aten::native_batch_norm" || info.name == "aten::batch_norm_update_stats";
+  if (!writes_statistics) {
+    return info.mutated;
+  }
+  std::vector<size_t> written;
+  const auto& arguments = info.op.schema().arguments();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i].name() == "running_mean" || arguments[i].name() == "running_var") {
+      written.push_back(i);
+    }
+  }
+  return written;
+}
+
 }  // namespace
 
 OpInfo::OpInfo(const OperatorHandle& handle)
-    : op(handle), name(full_name(handle)), functional(handle) {
+    : op(handle), name(full_name(handle)), functional(handle), host{handle, {}, {}, false} {
   const FunctionSchema& schema = handle.schema();
   for (const Argument& argument : schema.arguments()) {
     scalar_arguments.push_back(is_scalar_argument(argument));
@@ -174,6 +201,7 @@ OpInfo::OpInfo(const OperatorHandle& handle)
     static_numbers = false;  // full and its like: the number is data
   }
   shape_only_self = (flags & kShapeOnlySelf) != 0;
+  host = {eager_form(op), eager_written(*this), return_alias, takes_cpu_tensors};
   std::string short_name = schema.name().substr(schema.name().find("::") + 2);
   counter = &metrics::counter((lowering != nullptr ? "xla::" : "aten::") + short_name);
 }

@@ -3,10 +3,13 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/location.h"
+#include "eager/mode.h"
 #include "record/decompose.h"
+#include "record/eager_call.h"
 #include "record/generator.h"
 #include "record/host_run.h"
 #include "record/plan.h"
+#include "storage/sync.h"
 
 #include <ATen/ops/_conj_physical.h>
 #include <ATen/ops/neg.h>
@@ -134,6 +137,19 @@ void link(const CallPlan& plan, const Call& call, const NodePtr& node,
   }
 }
 
+void run_at_once(const std::vector<Target>& targets, const at::Tensor* generator_state) {
+  std::vector<StatePtr> states;
+  for (const Target& target : targets) {
+    if (target.tensor.defined()) {
+      states.push_back(state_of(target.tensor));
+    }
+  }
+  if (generator_state != nullptr) {
+    states.push_back(state_of(*generator_state));
+  }
+  run_eagerly(states);
+}
+
 void push_returns(const OpInfo& info, const CallPlan& plan, std::vector<Target>& targets,
                   size_t argument_count, torch::jit::Stack* stack) {
   torch::jit::Stack returns;
@@ -166,8 +182,13 @@ void push_returns(const OpInfo& info, const CallPlan& plan, std::vector<Target>&
 void record_op(OpInfo& info, torch::jit::Stack* stack) {
   size_t count = info.scalar_arguments.size();
   c10::IValue* first = stack->data() + (stack->size() - count);
-  current_location();
   resolve_lazy_bits(first, count);
+  eager::Mode mode = eager::mode();
+  if (mode == eager::Mode::Host) {
+    run_on_host_memory(info, stack);
+    return;
+  }
+  current_location();
   Call call = read_call(info, first, count);
   c10::ArrayRef<c10::IValue> arguments(first, count);
   const CallPlan& plan = find_plan(info, call, arguments);
@@ -187,7 +208,11 @@ void record_op(OpInfo& info, torch::jit::Stack* stack) {
   NodePtr node = make_op_node(plan, call);
   std::vector<Target> targets = make_targets(info, plan, call.device, arguments);
   link(plan, call, node, targets, generator_state);
-  watch_growth();
+  if (mode == eager::Mode::Programs) {
+    run_at_once(targets, generator_state);
+  } else {
+    watch_growth();
+  }
   push_returns(info, plan, targets, count, stack);
 }
 

@@ -6,7 +6,10 @@
 #include "graph/promote.h"
 #include "metrics/metrics.h"
 #include "storage/programs.h"
+#include "storage/region.h"
 
+#include <algorithm>
+#include <chrono>
 #include <deque>
 #include <unordered_map>
 #include <unordered_set>
@@ -23,8 +26,11 @@ struct Result {
   NodePtr leaf;       // what it holds from now on
 };
 
+enum class RunMode { Lazy, Eager };  // Eager: one operation of eager mode
+
 struct Run {
   int device = 0;
+  RunMode mode = RunMode::Lazy;
   Graph graph;
   std::vector<Result> results;
   std::vector<std::shared_ptr<DeviceData>> outputs;  // per graph output
@@ -142,9 +148,10 @@ struct ValueHash {
 
 // With the trace lock held: builds the graph of the states' pending values and replaces these by
 // promised Data leaves, so that other threads go on recording on top of them at once.
-Run prepare(int device, std::vector<StatePtr> states, bool donate) {
+Run prepare(int device, std::vector<StatePtr> states, bool donate, RunMode mode = RunMode::Lazy) {
   Run run;
   run.device = device;
+  run.mode = mode;
   std::vector<Value> outputs;
   std::vector<const Node*> former;
   std::unordered_map<Value, size_t, ValueHash> output_index;
@@ -163,6 +170,10 @@ Run prepare(int device, std::vector<StatePtr> states, bool donate) {
   if (donate) {
     assign_donations(run.graph, former);
   }
+  if (const ActiveRegion* region = current_region()) {
+    run.graph.xla_options = region->function->xla_options;
+  }
+  run.graph.numbers_are_inputs = mode == RunMode::Eager;
   finish_graph(run.graph);
   std::vector<NodePtr> leaves;
   for (const Value& output : outputs) {
@@ -178,7 +189,10 @@ Run prepare(int device, std::vector<StatePtr> states, bool donate) {
   return run;
 }
 
-std::string run_name(const Run& run) {
+std::string run_name(const Run& run, const ActiveRegion* region) {
+  if (region != nullptr && !region->function->name.empty()) {
+    return region->function->name;
+  }
   return run.graph.nodes.empty() ? "sync" : "sync at " + location_of(last_location()).str();
 }
 
@@ -212,8 +226,20 @@ std::vector<pjrt::BufferPtr> launch(const Run& run, const Variant& variant) {
     inputs.push_back(buffer.get());
   }
   donated.resize(inputs.size(), false);
-  metrics::Timed timed(metrics::metric("ExecuteTime"));
-  return variant.program->executable().execute(inputs, donated, run.device);
+  std::vector<pjrt::BufferPtr> outputs;
+  {
+    metrics::Timed timed(metrics::metric("ExecuteTime"));
+    outputs = variant.program->executable().execute(inputs, donated, run.device);
+  }
+  if (pjrt::client().host_memory()) {
+    std::shared_ptr<pjrt::Completion> done = outputs.front()->completion();
+    for (size_t i = 0; i < run.graph.inputs.size(); ++i) {
+      if (!donated[i]) {
+        device_data(*run.graph.inputs[i])->read_until(done);
+      }
+    }
+  }
+  return outputs;
 }
 
 // Storages whose former buffer still exists return to it, as if the step had not been recorded;
@@ -235,12 +261,32 @@ void roll_back(Run& run, const std::exception_ptr& error) {
   }
 }
 
+VariantPtr find_variant(const Run& run, const ActiveRegion* region) {
+  auto structure = find_structure(run.graph);
+  if (run.mode == RunMode::Lazy) {
+    return structure->find_or_compile(run.graph, run_name(run, region));
+  }
+  auto start = std::chrono::steady_clock::now();
+  bool compiled = false;
+  VariantPtr variant = structure->find_or_compile(run.graph, run_name(run, region), &compiled);
+  if (compiled) {
+    std::chrono::duration<double, std::nano> spent = std::chrono::steady_clock::now() - start;
+    metrics::counter("EagerOpCompileCount").add();
+    metrics::metric("EagerOpCompileTime").add(spent.count());
+  }
+  return variant;
+}
+
 void execute(Run run) {
   if (run.graph.outputs.empty()) {
     return;
   }
   try {
-    VariantPtr variant = find_structure(run.graph)->find_or_compile(run.graph, run_name(run));
+    ActiveRegion* region = current_region();
+    if (region != nullptr) {
+      region->function->admit(run.graph);
+    }
+    VariantPtr variant = find_variant(run, region);
     std::vector<pjrt::BufferPtr> buffers = launch(run, *variant);
     for (size_t i = 0; i < buffers.size(); ++i) {
       run.outputs[i]->fulfil(buffers[i]);
@@ -275,9 +321,34 @@ std::vector<StatePtr> with_shared_values(std::vector<StatePtr> roots,
   return roots;
 }
 
+// At the line that would make things run where they must not.
+void check_may_run(const std::vector<StatePtr>& states) {
+  if (!running_is_forbidden()) {
+    return;
+  }
+  {
+    TraceLock lock;
+    if (std::none_of(states.begin(), states.end(), [](const auto& s) { return s->pending(); })) {
+      return;
+    }
+  }
+  throw_unexpected_run();
+}
+
+std::vector<StatePtr> all_pending(int device) {
+  std::vector<StatePtr> states;
+  TraceLock lock;
+  states = pending_states(device);
+  return states;
+}
+
 }  // namespace
 
 void sync_device(int device, bool wait) {
+  if (running_is_forbidden()) {
+    RunReason reason("A sync of the device");
+    check_may_run(all_pending(device));
+  }
   current_location();
   reset_recorded_nodes();
   Run run = [&] {
@@ -298,7 +369,28 @@ void sync_all_devices(bool wait) {
   }
 }
 
+void run_eagerly(const std::vector<StatePtr>& states) {
+  metrics::Timed timed(metrics::metric("EagerOpExecuteTime"));
+  std::unordered_map<int, std::vector<StatePtr>> by_device;
+  std::vector<Run> runs;
+  {
+    TraceLock lock;
+    for (const StatePtr& state : states) {
+      if (state->pending()) {
+        by_device[state->device].push_back(state);
+      }
+    }
+    for (auto& [device, pending] : by_device) {
+      runs.push_back(prepare(device, pending, false, RunMode::Eager));
+    }
+  }
+  for (Run& run : runs) {
+    execute(std::move(run));
+  }
+}
+
 void sync_storages(const std::vector<StatePtr>& states) {
+  check_may_run(states);
   current_location();
   std::unordered_map<int, std::vector<StatePtr>> by_device;
   std::unordered_map<int, std::vector<StatePtr>> all;  // states are dropped after the lock
@@ -322,7 +414,7 @@ void sync_storages(const std::vector<StatePtr>& states) {
 
 void wait_device(int device) { Flights::of(device).wait(); }
 
-pjrt::BufferPtr materialize(const at::Tensor& tensor) {
+std::shared_ptr<DeviceData> materialize_data(const at::Tensor& tensor) {
   StatePtr state = state_of(tensor);
   sync_storages({state});
   NodePtr leaf;
@@ -331,10 +423,12 @@ pjrt::BufferPtr materialize(const at::Tensor& tensor) {
     leaf = value_of(*state, *tensor.storage().unsafeGetStorageImpl(), tensor.scalar_type()).node;
   }
   if (leaf->kind != Node::Kind::Data) {  // never written: zeros were just recorded
-    return materialize(tensor);
+    return materialize_data(tensor);
   }
-  return device_data(*leaf)->buffer();
+  return std::static_pointer_cast<DeviceData>(leaf->data);
 }
+
+pjrt::BufferPtr materialize(const at::Tensor& tensor) { return materialize_data(tensor)->buffer(); }
 
 std::string pending_text(const std::vector<at::Tensor>& tensors, GraphText kind) {
   Graph graph;
