@@ -1,5 +1,8 @@
 """Eager mode: the CPU's PyTorch is the oracle, and work is counted, not only values."""
 
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 
@@ -13,6 +16,9 @@ from work import counter, samples
 
 Counters = Callable[[str], int]
 DEVICE = "xla"
+HERE = os.path.dirname(__file__)
+PROGRAMS = os.environ.get("TORCH_XLA_EAGER") == "pjrt"
+host_only = pytest.mark.skipif(PROGRAMS, reason="about the memory of the host")
 
 
 @pytest.fixture(autouse=True)
@@ -25,6 +31,9 @@ def eager() -> Iterator[None]:
 @pytest.fixture
 def no_programs() -> Iterator[None]:
     """On host memory eager mode compiles and runs nothing through the compiler."""
+    if PROGRAMS:
+        yield
+        return
     before = counter("UncachedCompile"), counter("CachedCompile"), samples("ExecuteTime")
     yield
     after = counter("UncachedCompile"), counter("CachedCompile"), samples("ExecuteTime")
@@ -44,7 +53,7 @@ def both(function: Callable[[torch.device], torch.Tensor]) -> None:
 class Small(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.convolution = nn.Conv2d(3, 8, 3, padding=1)
+        self.convolution = nn.Conv2d(3, 8, 3, padding=1, bias=False)
         self.norm = nn.BatchNorm2d(8)
         self.linear = nn.Linear(8 * 4 * 4, 10)
 
@@ -111,6 +120,7 @@ def test_in_place_through_views(no_programs: None) -> None:
     both(work)
 
 
+@host_only
 def test_in_place_keeps_the_memory() -> None:
     x = torch.ones(1000, device=DEVICE)
     address = torch_xla._XLAC.host_address(x)
@@ -248,6 +258,7 @@ def test_the_users_autocast_of_the_cpu_is_not_the_devices() -> None:
         assert (x @ x).dtype == torch.bfloat16
 
 
+@host_only
 def test_host_and_program_share_memory(counters: Counters) -> None:
     x = torch.arange(1000.0, device=DEVICE).add_(1)
     address = torch_xla._XLAC.host_address(x)
@@ -330,7 +341,56 @@ def test_flipping_the_flag_while_others_work() -> None:
     assert not failures
 
 
+@host_only
 def test_metrics(counters: Counters) -> None:
     torch.ones(3, device=DEVICE).add_(1)
     assert counters("EagerOpExecuteTime") >= 2
     assert counters("EagerOpCompileCount") == 0
+
+
+@pytest.mark.skipif(not PROGRAMS, reason="about programs")
+def test_one_program_per_kind_of_call(counters: Counters) -> None:
+    x = torch.ones(3, device=DEVICE)
+    optimizer = torch.optim.Adam([nn.Parameter(x.clone())], lr=0.1)
+
+    def work(i: int) -> torch.Tensor:
+        y = (x * (0.1 * i) + i).clamp(i, i + 0.5).add_(x, alpha=i)
+        optimizer.param_groups[0]["lr"] = 0.1 / (i + 1)
+        optimizer.param_groups[0]["params"][0].grad = y
+        optimizer.step()
+        return y
+
+    work(0)
+    work(1)
+    assert counters("EagerOpCompileCount") > 0 and counters("EagerOpCompileTime") > 0
+    programs = counters("UncachedCompile")
+    for i in range(2, 6):
+        y = work(i)
+    assert counters("UncachedCompile") == programs
+    assert y.tolist() == [10.5] * 3
+
+
+@host_only
+@pytest.mark.parametrize("file", ["test_eager.py", "test_compile.py"])
+def test_the_same_with_programs(file: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", os.path.join(HERE, file)],
+        env={**os.environ, "TORCH_XLA_EAGER": "pjrt"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_variable_is_checked() -> None:
+    program = """
+    torch_xla.experimental.eager_mode(True)
+    try:
+        torch.ones(2, device="xla")
+    except RuntimeError as error:
+        print(error)
+    """
+    assert "TORCH_XLA_EAGER=fast: expected host or pjrt" in output_of(
+        program, TORCH_XLA_EAGER="fast"
+    )

@@ -10,9 +10,9 @@ namespace torch_xla {
 
 namespace {
 
-std::shared_ptr<CompiledFunction> make_function(
-    std::string name, bool full_graph, std::optional<int64_t> max_different_graphs,
-    std::map<std::string, std::string> xla_options) {
+std::shared_ptr<CompiledFunction> make_function(std::string name, bool full_graph,
+                                                std::optional<int64_t> max_different_graphs,
+                                                std::map<std::string, std::string> xla_options) {
   return make_compiled_function(
       {std::move(name), full_graph, max_different_graphs, std::move(xla_options)});
 }

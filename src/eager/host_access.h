@@ -32,7 +32,7 @@ class HostAccess {
   struct Entry {
     c10::Storage storage;  // of the xla tensor
     StorageState* state = nullptr;
-    at::Tensor first;      // what was added first: the frame of memory not yet there
+    at::Tensor first;  // what was added first: the frame of memory not yet there
     bool write = false;
     bool shared = false;
     NodePtr leaf;  // pinned if set
@@ -47,7 +47,7 @@ class HostAccess {
   bool open_memory(Entry& entry);
 
   std::vector<Entry> entries_;
-  std::unordered_map<StorageState*, size_t> index_;  // used when there are many
+  std::unordered_map<StorageState*, size_t> index_;             // used when there are many
   std::vector<std::pair<c10::Storage, c10::Storage>> adopted_;  // CPU memory, xla storage
 };
 

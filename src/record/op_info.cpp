@@ -151,24 +151,6 @@ OperatorHandle eager_form(const OperatorHandle& op) {
   return op;
 }
 
-// The arguments that the CPU's kernel writes to: those of the schema, and running statistics that
-// older schemas declare as read.
-std::vector<size_t> eager_written(const OpInfo& info) {
-  bool writes_statistics =
-      info.name == "aten::native_batch_norm" || info.name == "aten::batch_norm_update_stats";
-  if (!writes_statistics) {
-    return info.mutated;
-  }
-  std::vector<size_t> written;
-  const auto& arguments = info.op.schema().arguments();
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    if (arguments[i].name() == "running_mean" || arguments[i].name() == "running_var") {
-      written.push_back(i);
-    }
-  }
-  return written;
-}
-
 }  // namespace
 
 OpInfo::OpInfo(const OperatorHandle& handle)
@@ -201,7 +183,7 @@ OpInfo::OpInfo(const OperatorHandle& handle)
     static_numbers = false;  // full and its like: the number is data
   }
   shape_only_self = (flags & kShapeOnlySelf) != 0;
-  host = {eager_form(op), eager_written(*this), return_alias, takes_cpu_tensors};
+  host = {eager_form(op), mutated, return_alias, takes_cpu_tensors};
   std::string short_name = schema.name().substr(schema.name().find("::") + 2);
   counter = &metrics::counter((lowering != nullptr ? "xla::" : "aten::") + short_name);
 }

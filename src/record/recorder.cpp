@@ -137,6 +137,22 @@ void link(const CallPlan& plan, const Call& call, const NodePtr& node,
   }
 }
 
+// Eager programs start from values, not from what another mode left to do.
+void run_pending_operands(const Call& call) {
+  std::vector<StatePtr> pending;
+  {
+    TraceLock lock;
+    for (c10::TensorImpl* tensor : call.tensors) {
+      if (state_of(*tensor)->pending()) {
+        pending.push_back(state_of(*tensor));
+      }
+    }
+  }
+  if (!pending.empty()) {
+    sync_storages(pending);
+  }
+}
+
 void run_at_once(const std::vector<Target>& targets, const at::Tensor* generator_state) {
   std::vector<StatePtr> states;
   for (const Target& target : targets) {
@@ -198,6 +214,9 @@ void record_op(OpInfo& info, torch::jit::Stack* stack) {
       run_on_host(info, stack);
     }
     return;
+  }
+  if (mode == eager::Mode::Programs) {
+    run_pending_operands(call);
   }
   at::Tensor* generator_state = nullptr;
   if (plan.signature.random) {

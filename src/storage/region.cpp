@@ -79,8 +79,7 @@ void CompiledFunction::admit(const Graph& graph) {
   std::vector<Seen> all = seen_;
   all.push_back(std::move(now));
   throw Error((name.empty() ? std::string("the compiled region") : name) + " traced " +
-              std::to_string(all.size()) +
-              " different graphs, more than max_different_graphs=" +
+              std::to_string(all.size()) + " different graphs, more than max_different_graphs=" +
               std::to_string(*max_different_graphs) + ":" + differences(all) +
               "\nMake its inputs alike (pad the last batch, move changing work out of it), or "
               "raise max_different_graphs.");
@@ -89,8 +88,8 @@ void CompiledFunction::admit(const Graph& graph) {
 std::string CompiledFunction::differences(const std::vector<Seen>& seen) const {
   std::string text;
   for (size_t i = 0; i < seen.size(); ++i) {
-    text += "\n  graph " + std::to_string(i + 1) + " (hash " + hex(seen[i].hash) + "): " +
-            std::to_string(seen[i].inputs.size()) + " inputs, " +
+    text += "\n  graph " + std::to_string(i + 1) + " (hash " + hex(seen[i].hash) +
+            "): " + std::to_string(seen[i].inputs.size()) + " inputs, " +
             std::to_string(seen[i].operations.size()) + " operations";
     if (i > 0) {
       compare(text, "input", seen[i - 1].inputs, seen[i].inputs);
@@ -116,8 +115,8 @@ bool running_is_forbidden() {
 void throw_unexpected_run() {
   const std::string& name = current_region()->function->name;
   const std::string what = reason == nullptr ? "A read of a tensor's value" : reason;
-  throw Error("Unexpected execution happens inside the compiled function, exiting. " + what + " at " +
-              location_of(current_location()).str() + " needs a value that " +
+  throw Error("Unexpected execution happens inside the compiled function, exiting. " + what +
+              " at " + location_of(current_location()).str() + " needs a value that " +
               (name.empty() ? "the region" : name) +
               " has only recorded. Move it out of the compiled function, or compile without "
               "full_graph=True.");

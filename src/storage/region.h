@@ -41,7 +41,8 @@ class CompiledFunction {
 };
 
 struct ActiveRegion : c10::DebugInfoBase {
-  explicit ActiveRegion(std::shared_ptr<CompiledFunction> function) : function(std::move(function)) {}
+  explicit ActiveRegion(std::shared_ptr<CompiledFunction> function)
+      : function(std::move(function)) {}
   const std::shared_ptr<CompiledFunction> function;
   std::atomic<bool> ending{false};  // the program at its end may run
 };

@@ -117,7 +117,7 @@ def _compiled_module(
 
     def reduce(self: torch.nn.Module, protocol: Any) -> Any:
         # Pickled, it is the plain module.
-        return copyreg._reconstructor, (kind, object, None), self.__getstate__()  # type: ignore[attr-defined]
+        return copyreg._reconstructor, (kind, object, None), self.__getstate__()  # type: ignore
 
     methods = {"__call__": call, "__deepcopy__": deepcopy, "__reduce_ex__": reduce}
     compiled_kind = type(kind.__name__, (kind,), {"__doc__": kind.__doc__, **methods})
