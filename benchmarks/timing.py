@@ -53,7 +53,7 @@ def report(title: str, reference: str, medians: dict[str, float]) -> dict[str, f
     ratios = {}
     for name, median in medians.items():
         ratios[name] = median / medians[reference]
-        print(f"  {name:24s} {median * 1e3:9.2f} ms   ratio {ratios[name]:.2f}", flush=True)
+        print(f"  {name:24s} {median * 1e3:9.2f} ms   ratio {ratios[name]:.3f}", flush=True)
     return ratios
 
 

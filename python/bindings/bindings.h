@@ -15,5 +15,6 @@ void bind_metrics(pybind11::module& m);
 void bind_decompose(pybind11::module& m);
 void bind_location(pybind11::module& m);
 void bind_eager(pybind11::module& m);
+void bind_pure(pybind11::module& m);
 
 }  // namespace torch_xla

@@ -53,6 +53,7 @@ PYBIND11_MODULE(_XLAC, m) {
   bind_decompose(m);
   bind_location(m);
   bind_eager(m);
+  bind_pure(m);
 }
 
 }  // namespace torch_xla

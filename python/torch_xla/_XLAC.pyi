@@ -67,3 +67,31 @@ class CompiledFunction:
 class CompileRegion:
     def __init__(self, function: CompiledFunction) -> None: ...
     def end(self) -> None: ...
+
+def set_node_functions(
+    flatten: Callable[[Any], tuple[list[Any], Any] | None],
+    unflatten: Callable[[Any, list[Any]], Any],
+) -> None: ...
+def use_rng_state(state: torch.Tensor) -> None: ...
+def is_tracing() -> bool: ...
+
+class PureCacheInfo:
+    hits: int
+    misses: int
+    traces: int
+    size: int
+    max_size: int
+
+class PureFunction:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        name: str,
+        max_entries: int,
+        check: bool,
+        find_tensors: Callable[..., list[tuple[Any, Any]]],
+        find_flags: Callable[..., list[tuple[Any, Any]]],
+    ) -> None: ...
+    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
+    def info(self) -> PureCacheInfo: ...
+    def clear(self) -> None: ...

@@ -1,6 +1,7 @@
 #include "eager/host_access.h"
 
 #include "storage/internal_ops.h"
+#include "storage/scope.h"
 #include "storage/sync.h"
 
 #include <ATen/ops/clone.h>
@@ -80,6 +81,7 @@ void HostAccess::add(const at::Tensor& tensor, bool write) {
 bool HostAccess::pin_all(std::vector<StatePtr>& pending, std::vector<Entry*>& missing) {
   TraceLock lock;
   for (Entry& entry : entries_) {
+    check_scope(*entry.state);
     if (entry.state->pending()) {
       pending.push_back(entry.state->shared_from_this());
     } else if (!entry.state->value()) {

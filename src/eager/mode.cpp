@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "pjrt/client.h"
 #include "storage/region.h"
+#include "storage/scope.h"
 
 #include <atomic>
 
@@ -36,7 +37,7 @@ void set_enabled(bool enabled) { on.store(enabled, std::memory_order_relaxed); }
 
 bool flag() { return on.load(std::memory_order_relaxed); }
 
-bool enabled() { return flag() && current_region() == nullptr; }
+bool enabled() { return flag() && current_region() == nullptr && current_scope() == nullptr; }
 
 Mode mode() {
   if (!enabled()) {

@@ -12,7 +12,7 @@ enum class Mode {
 
 void set_enabled(bool enabled);
 bool flag();  // what was set
-// False inside a compile region, whatever was set.
+// False inside a compile region or the trace of a pure function, whatever was set.
 bool enabled();
 
 // For the operation that begins now. May start the client.

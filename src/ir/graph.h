@@ -46,10 +46,12 @@ struct Graph {
   }
 };
 
-// A graph over Parameter inputs, kept by a signature and inlined or called by its nodes.
+// A graph over Parameter inputs, kept by a signature and inlined or called by its nodes. `hash`
+// covers the numbers' values too: computations with equal hashes are one function of a module.
 struct Computation {
   std::string name;
   Graph graph;
+  uint64_t hash = 0;
 };
 
 }  // namespace torch_xla

@@ -28,6 +28,11 @@ struct Data {
   virtual ~Data() = default;
 };
 
+// A signature that is not interned: its nodes keep it alive, as their `data`.
+struct OwnedSignature : Data {
+  Signature signature;
+};
+
 struct Node : c10::intrusive_ptr_target {
   enum class Kind : uint8_t {
     Op,         // `signature` says what
@@ -41,7 +46,7 @@ struct Node : c10::intrusive_ptr_target {
   c10::SmallVector<Value, 4> operands;
   c10::SmallVector<Number, 1> numbers;
 
-  std::shared_ptr<Data> data;  // Kind::Data
+  std::shared_ptr<Data> data;  // Kind::Data; the owner of an OwnedSignature
   TensorType parameter_type;   // Kind::Parameter
   uint32_t parameter_index = 0;
 

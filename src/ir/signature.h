@@ -62,6 +62,7 @@ enum class Tier : uint8_t {
   Direct,         // `lower` appends StableHLO
   Decomposition,  // `computation` is inlined
   Host,           // an ATen kernel runs inside the program (host_ops/)
+  Call,           // `computation` is a function of the module (pure/)
 };
 
 struct Signature {
@@ -74,6 +75,8 @@ struct Signature {
   uint64_t hash = 0;    // stable between processes
 
   Tier tier = Tier::Host;
+  // Cheaper to compute again than to keep: element-wise work and changes of shape.
+  bool cheap = false;
   LowerFunction lower = nullptr;
   std::shared_ptr<const Computation> computation;
 };

@@ -4,7 +4,9 @@
 #include "base/location.h"
 #include "lower/lower_state.h"
 
+#include <cctype>
 #include <deque>
+#include <unordered_map>
 
 namespace torch_xla {
 
@@ -33,51 +35,101 @@ std::vector<LoweredNumber> place_numbers(Builder& b, const Graph& graph,
   return numbers;
 }
 
-Vals lower_nodes(Builder& b, const Graph& graph, const Vals& inputs,
-                 const std::vector<LoweredNumber>& numbers, bool host_memory);
+std::string node_description(const Node& node) {
+  std::string place = location_of(node.location).str();
+  return node.signature->op + " (recorded at " + place + ")";
+}
+
+// The open module: lowers graphs into its functions, each called computation once.
+class ModuleLowering {
+ public:
+  ModuleLowering(Builder& b, bool host_memory) : b_(b), host_memory_(host_memory) {}
+
+  Vals lower_nodes(const Graph& graph, const Vals& inputs,
+                   const std::vector<LoweredNumber>& numbers, const std::string& scope) {
+    std::vector<Vals> values(graph.nodes.size());
+    auto value_of = [&](GraphValue v) {
+      return v.producer < 0 ? inputs[v.index] : values[v.producer][v.index];
+    };
+    for (size_t n = 0; n < graph.nodes.size(); ++n) {
+      const GraphNode& entry = graph.nodes[n];
+      const Node& node = *entry.node;
+      const Location& location = location_of(node.location);
+      b_.set_location(location.file, location.line,
+                      scope + location.scope + "/" + node.signature->op);
+      LowerContext::State state;
+      for (size_t i = 0; i < node.operands.size(); ++i) {
+        state.frames.push_back(value_of(graph.operands[entry.first_operand + i]));
+      }
+      for (size_t i = 0; i < node.numbers.size(); ++i) {
+        state.numbers.push_back(numbers[entry.first_number + i]);
+      }
+      try {
+        values[n] = node.signature->tier == Tier::Call
+                        ? call(*node.signature, state)
+                        : lower_node(b_, *node.signature, std::move(state), host_memory_);
+      } catch (const std::exception& error) {
+        throw Error("cannot lower " + node_description(node) + ": " + error.what());
+      }
+    }
+    Vals results;
+    for (GraphValue output : graph.outputs) {
+      results.push_back(value_of(output));
+    }
+    return results;
+  }
+
+ private:
+  Vals call(const Signature& signature, LowerContext::State& state) {
+    LowerContext context(b_, signature, state, host_memory_);
+    Vals arguments;
+    std::vector<TensorType> results;
+    for (size_t i = 0; i < signature.operands.size(); ++i) {
+      arguments.push_back(context.tensor(i));
+    }
+    for (const OutputSpec& output : signature.outputs) {
+      results.push_back(output.frame);
+    }
+    return b_.call(function_of(*signature.computation), arguments, results);
+  }
+
+  const std::string& function_of(const Computation& computation) {
+    auto [found, inserted] = functions_.try_emplace(computation.hash);
+    if (inserted) {
+      std::string name = computation.name;
+      for (char& c : name) {
+        c = std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
+      }
+      std::string unique = name + "_" + std::to_string(functions_.size());
+      found->second = unique;
+      emit(computation, unique);
+    }
+    return functions_.at(computation.hash);
+  }
+
+  void emit(const Computation& computation, const std::string& function) {
+    b_.begin_function(function, false);
+    Vals inputs;
+    for (const NodePtr& input : computation.graph.inputs) {
+      inputs.push_back(b_.parameter(input->type(0)));
+    }
+    std::deque<bool> pinned;
+    std::vector<LoweredNumber> numbers =
+        place_numbers(b_, computation.graph, NumberPlacement{}, {}, {}, pinned);
+    b_.end_function(lower_nodes(computation.graph, inputs, numbers, computation.name + "/"));
+  }
+
+  Builder& b_;
+  const bool host_memory_;
+  std::unordered_map<uint64_t, std::string> functions_;  // by Computation::hash
+};
 
 Vals inline_computation(Builder& b, const Computation& computation, const Vals& frames,
                         bool host_memory) {
   std::deque<bool> pinned;
   std::vector<LoweredNumber> numbers =
       place_numbers(b, computation.graph, NumberPlacement{}, {}, {}, pinned);
-  return lower_nodes(b, computation.graph, frames, numbers, host_memory);
-}
-
-std::string node_description(const Node& node) {
-  std::string place = location_of(node.location).str();
-  return node.signature->op + " (recorded at " + place + ")";
-}
-
-Vals lower_nodes(Builder& b, const Graph& graph, const Vals& inputs,
-                 const std::vector<LoweredNumber>& numbers, bool host_memory) {
-  std::vector<Vals> values(graph.nodes.size());
-  auto value_of = [&](GraphValue v) {
-    return v.producer < 0 ? inputs[v.index] : values[v.producer][v.index];
-  };
-  for (size_t n = 0; n < graph.nodes.size(); ++n) {
-    const GraphNode& entry = graph.nodes[n];
-    const Node& node = *entry.node;
-    const Location& location = location_of(node.location);
-    b.set_location(location.file, location.line, location.scope + "/" + node.signature->op);
-    LowerContext::State state;
-    for (size_t i = 0; i < node.operands.size(); ++i) {
-      state.frames.push_back(value_of(graph.operands[entry.first_operand + i]));
-    }
-    for (size_t i = 0; i < node.numbers.size(); ++i) {
-      state.numbers.push_back(numbers[entry.first_number + i]);
-    }
-    try {
-      values[n] = lower_node(b, *node.signature, std::move(state), host_memory);
-    } catch (const std::exception& error) {
-      throw Error("cannot lower " + node_description(node) + ": " + error.what());
-    }
-  }
-  Vals results;
-  for (GraphValue output : graph.outputs) {
-    results.push_back(value_of(output));
-  }
-  return results;
+  return ModuleLowering(b, host_memory).lower_nodes(computation.graph, frames, numbers, "");
 }
 
 }  // namespace
@@ -97,6 +149,8 @@ Vals lower_node(Builder& b, const Signature& signature, LowerContext::State stat
     case Tier::Decomposition:
       state.results = inline_computation(b, *signature.computation, state.frames, host_memory);
       break;
+    case Tier::Call:
+      throw Error("a call can only be lowered as part of a module");
     case Tier::Host:
       lower_host_call(context, state);
       break;
@@ -134,7 +188,7 @@ LoweredModule lower_graph(const Graph& graph, const std::string& name,
   std::deque<bool> pinned;
   std::vector<LoweredNumber> numbers =
       place_numbers(b, graph, placement, doubles, integers, pinned);
-  Vals results = lower_nodes(b, graph, inputs, numbers, host_memory);
+  Vals results = ModuleLowering(b, host_memory).lower_nodes(graph, inputs, numbers, "");
   b.set_location("", 0, "");
   for (size_t i = 0; i < graph.donated.size(); ++i) {
     if (graph.donated[i] >= 0) {

@@ -2,15 +2,27 @@
 
 namespace torch_xla {
 
+namespace {
+
+// Families of element-wise operators and changes of shape.
+void mark_cheap(LowerTable& table) {
+  for (auto& [name, entry] : table) {
+    entry.flags |= kCheap;
+  }
+}
+
+}  // namespace
+
 const LowerTable& lower_table() {
   static const LowerTable* table = [] {
     auto* entries = new LowerTable;
     register_elementwise(*entries);
-    register_reduce(*entries);
-    register_matmul(*entries);
     register_activation(*entries);
     register_shape(*entries);
     register_factory(*entries);
+    mark_cheap(*entries);
+    register_reduce(*entries);
+    register_matmul(*entries);
     register_index(*entries);
     register_sort(*entries);
     register_norm(*entries);

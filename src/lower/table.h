@@ -16,6 +16,8 @@ enum LowerFlags : uint32_t {
   kShapeOnlySelf = 1,
   // Numbers are part of the signature (their value decides shapes or checks): arange, pow, ...
   kStaticNumbers = 2,
+  // Cheaper to compute again than to keep for a gradient.
+  kCheap = 4,
 };
 
 struct LowerEntry {

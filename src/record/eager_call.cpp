@@ -18,7 +18,7 @@ namespace {
 // A CPU generator seeded by the device's, which goes on by one: as programs do when they call a
 // CPU kernel that draws.
 at::Generator draw_generator(const at::Generator& of_device) {
-  at::Tensor& state = xla_generator(of_device).state_tensor();
+  at::Tensor state = xla_generator(of_device).state_tensor();
   eager::HostAccess access;
   access.add(state, /*write=*/true);
   access.open();

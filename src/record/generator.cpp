@@ -1,5 +1,6 @@
 #include "record/generator.h"
 
+#include "storage/scope.h"
 #include "storage/sync.h"
 
 #include <ATen/Utils.h>
@@ -46,6 +47,7 @@ uint64_t XlaGenerator::seed() {
 at::Tensor& XlaGenerator::state_tensor() {
   std::lock_guard<std::mutex> lock(mutex_);
   if (!state_.defined()) {
+    ScopeGuard outside(nullptr);  // the generator outlives the trace that first draws from it
     state_ = upload(host_words(seed_, counter_), device().index());
   }
   return state_;
@@ -61,6 +63,11 @@ void XlaGenerator::restore(const at::Tensor& state_copy) {
   at::Tensor copy = at::clone(state_copy);
   std::lock_guard<std::mutex> lock(mutex_);
   state_ = copy;
+}
+
+void XlaGenerator::adopt(at::Tensor state) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  state_ = std::move(state);
 }
 
 at::Tensor XlaGenerator::host_state() const {

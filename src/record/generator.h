@@ -24,6 +24,8 @@ class XlaGenerator : public c10::GeneratorImpl {
   at::Tensor& state_tensor();
   // Copies of the state that stay on the device, for what saves and restores it within a step.
   at::Tensor state_copy();
+  // Draws from now on from (and into) this tensor.
+  void adopt(at::Tensor state);
   void restore(const at::Tensor& state_copy);
 
  private:

@@ -314,6 +314,7 @@ void choose_tier(const OpInfo& info, CallPlan& plan) {
   if (info.lowering != nullptr) {
     plan.signature.tier = Tier::Direct;
     plan.signature.lower = info.lowering->function;
+    plan.signature.cheap = (info.lowering->flags & kCheap) != 0;
     return;
   }
   plan.signature.tier = Tier::Host;

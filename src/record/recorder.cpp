@@ -9,6 +9,7 @@
 #include "record/generator.h"
 #include "record/host_run.h"
 #include "record/plan.h"
+#include "storage/scope.h"
 #include "storage/sync.h"
 
 #include <ATen/ops/_conj_physical.h>
@@ -106,19 +107,28 @@ std::vector<Target> make_targets(const OpInfo& info, const CallPlan& plan, int d
   return targets;
 }
 
+// The device's generator, the one the call names, or the one of the trace around it.
+const at::Generator& generator_of(const Call& call) {
+  TraceScope* scope = current_scope();
+  if (call.generator) {
+    return *call.generator;
+  }
+  return scope != nullptr && scope->generator.defined() ? scope->generator
+                                                        : default_generator(call.device);
+}
+
 // The only part under the trace lock: operand values in, result values out.
 void link(const CallPlan& plan, const Call& call, const NodePtr& node,
-          const std::vector<Target>& targets, at::Tensor* generator_state) {
+          const std::vector<Target>& targets, const at::Generator& generator,
+          const at::Tensor& generator_state) {
   TraceLock lock;
   for (size_t i = 0; i < call.tensors.size(); ++i) {
     if (plan.is_operand[i]) {
-      c10::TensorImpl& tensor = *call.tensors[i];
-      node->operands.push_back(value_of(*state_of(tensor), *tensor.storage().unsafeGetStorageImpl(),
-                                        c10::typeMetaToScalarType(tensor.dtype())));
+      node->operands.push_back(value_of(*call.tensors[i]));
     }
   }
-  if (generator_state != nullptr) {
-    node->operands.push_back(state_of(*generator_state)->value());
+  if (generator_state.defined()) {
+    node->operands.push_back(value_of_state(*generator_state.unsafeGetTensorImpl(), generator));
   }
   for (size_t i = 0; i < targets.size(); ++i) {
     if (!targets[i].tensor.defined()) {
@@ -126,14 +136,14 @@ void link(const CallPlan& plan, const Call& call, const NodePtr& node,
     }
     auto output = static_cast<uint32_t>(plan.results[i].output);
     if (targets[i].fresh) {
-      state_of(targets[i].tensor)->set_value({node, output});
+      assign_value(*targets[i].tensor.unsafeGetTensorImpl(), {node, output});
     } else {
       write_value(targets[i].tensor, {node, output}, plan.signature.outputs[output]);
     }
   }
-  if (generator_state != nullptr) {
+  if (generator_state.defined()) {
     auto last = static_cast<uint32_t>(plan.signature.outputs.size() - 1);
-    state_of(*generator_state)->set_value({node, last});
+    assign_value(*generator_state.unsafeGetTensorImpl(), {node, last});
   }
 }
 
@@ -153,15 +163,15 @@ void run_pending_operands(const Call& call) {
   }
 }
 
-void run_at_once(const std::vector<Target>& targets, const at::Tensor* generator_state) {
+void run_at_once(const std::vector<Target>& targets, const at::Tensor& generator_state) {
   std::vector<StatePtr> states;
   for (const Target& target : targets) {
     if (target.tensor.defined()) {
       states.push_back(state_of(target.tensor));
     }
   }
-  if (generator_state != nullptr) {
-    states.push_back(state_of(*generator_state));
+  if (generator_state.defined()) {
+    states.push_back(state_of(generator_state));
   }
   run_eagerly(states);
 }
@@ -218,15 +228,15 @@ void record_op(OpInfo& info, torch::jit::Stack* stack) {
   if (mode == eager::Mode::Programs) {
     run_pending_operands(call);
   }
-  at::Tensor* generator_state = nullptr;
+  at::Generator generator;
+  at::Tensor generator_state;
   if (plan.signature.random) {
-    generator_state =
-        &xla_generator(call.generator ? *call.generator : default_generator(call.device))
-             .state_tensor();
+    generator = generator_of(call);
+    generator_state = xla_generator(generator).state_tensor();
   }
   NodePtr node = make_op_node(plan, call);
   std::vector<Target> targets = make_targets(info, plan, call.device, arguments);
-  link(plan, call, node, targets, generator_state);
+  link(plan, call, node, targets, generator, generator_state);
   if (mode == eager::Mode::Programs) {
     run_at_once(targets, generator_state);
   } else {

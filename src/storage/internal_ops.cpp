@@ -61,6 +61,7 @@ Signature internal_signature(const char* op, LowerFunction lower, OutputSpec out
   signature.op = op;
   signature.tier = Tier::Direct;
   signature.lower = lower;
+  signature.cheap = true;
   signature.outputs.push_back(std::move(output));
   return signature;
 }

@@ -1,6 +1,7 @@
 #include "storage/state.h"
 
 #include "base/error.h"
+#include "storage/scope.h"
 
 #include <c10/core/CPUAllocator.h>
 
@@ -157,8 +158,19 @@ class PendingList {
   size_t size_ = 0;
 };
 
+StorageState::StorageState(int device, std::shared_ptr<TraceScope> owner)
+    : device(device), scope(std::move(owner)) {
+  if (scope) {
+    TraceLock lock;
+    scope->own.insert(this);
+  }
+}
+
 StorageState::~StorageState() {
   TraceLock lock;
+  if (scope) {
+    scope->own.erase(this);
+  }
   if (linked_) {
     PendingList::of(device).remove(this);
   }
@@ -187,7 +199,7 @@ void StorageState::set_value(Value value) {
   if (linked_) {
     PendingList::of(device).remove(this);
   }
-  if (pending()) {
+  if (pending() && !scope) {
     PendingList::of(device).append(this);
   }
 }

@@ -71,14 +71,17 @@ class DeviceData : public Data {
 
 DeviceData* device_data(const Node& node);  // null unless node is a Data leaf
 
+class TraceScope;
+
 // Owned by the storage's DataPtr, and for a moment by a sync; dropped without the trace lock held.
 struct StorageState : std::enable_shared_from_this<StorageState> {
-  explicit StorageState(int device) : device(device) {}
+  explicit StorageState(int device, std::shared_ptr<TraceScope> scope = nullptr);
   ~StorageState();
   StorageState(const StorageState&) = delete;
   StorageState& operator=(const StorageState&) = delete;
 
   const int device;
+  const std::shared_ptr<TraceScope> scope;  // the trace it was made in (storage/scope.h), or null
 
   const Value& value() const { return value_; }  // empty: never written
   // Replaces the value; links or unlinks the pending list.
@@ -87,6 +90,14 @@ struct StorageState : std::enable_shared_from_this<StorageState> {
 
   // The last materialised value before the pending one: where a failed program returns to.
   NodePtr committed;
+
+  // Scratch of whoever walks over storages with the trace lock held: valid while `epoch` is its
+  // own.
+  struct Visit {
+    uint64_t epoch = 0;
+    uint32_t index = 0;
+  };
+  Visit visit;
 
  private:
   friend class PendingList;

@@ -7,6 +7,7 @@
 #include "metrics/metrics.h"
 #include "storage/programs.h"
 #include "storage/region.h"
+#include "storage/scope.h"
 
 #include <algorithm>
 #include <chrono>
@@ -349,6 +350,7 @@ void sync_device(int device, bool wait) {
     RunReason reason("A sync of the device");
     check_may_run(all_pending(device));
   }
+  refuse_while_tracing("torch_xla.sync() was called: call it after the function");
   current_location();
   reset_recorded_nodes();
   Run run = [&] {
@@ -391,6 +393,12 @@ void run_eagerly(const std::vector<StatePtr>& states) {
 
 void sync_storages(const std::vector<StatePtr>& states) {
   check_may_run(states);
+  refuse_while_tracing(
+      "the program asked for the value of a tensor (.item(), print, .cpu(), .numpy(), a condition "
+      "on it, or a result whose shape depends on data). Values exist only when the traced program "
+      "runs: keep to tensor operations (torch.where for a condition, a mask instead of a "
+      "selection) "
+      "or move this line out of the function");
   current_location();
   std::unordered_map<int, std::vector<StatePtr>> by_device;
   std::unordered_map<int, std::vector<StatePtr>> all;  // states are dropped after the lock
@@ -398,6 +406,7 @@ void sync_storages(const std::vector<StatePtr>& states) {
   {
     TraceLock lock;
     for (const StatePtr& state : states) {
+      check_scope(*state);
       if (state->pending()) {
         by_device[state->device].push_back(state);
       }
@@ -420,7 +429,7 @@ std::shared_ptr<DeviceData> materialize_data(const at::Tensor& tensor) {
   NodePtr leaf;
   {
     TraceLock lock;
-    leaf = value_of(*state, *tensor.storage().unsafeGetStorageImpl(), tensor.scalar_type()).node;
+    leaf = value_of(*tensor.unsafeGetTensorImpl()).node;
   }
   if (leaf->kind != Node::Kind::Data) {  // never written: zeros were just recorded
     return materialize_data(tensor);

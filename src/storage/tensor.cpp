@@ -2,6 +2,7 @@
 
 #include "metrics/metrics.h"
 #include "storage/internal_ops.h"
+#include "storage/scope.h"
 
 #include <c10/core/Allocator.h>
 #include <c10/core/TensorImpl.h>
@@ -22,7 +23,7 @@ void* reserve_address(int64_t nbytes) {
 void delete_state(void* context) { delete static_cast<StatePtr*>(context); }
 
 c10::DataPtr make_data(int64_t nbytes, int device) {
-  auto* state = new StatePtr(std::make_shared<StorageState>(device));
+  auto* state = new StatePtr(std::make_shared<StorageState>(device, current_scope_ptr()));
   return {reserve_address(nbytes), state, &delete_state, device_of(device)};
 }
 
@@ -129,17 +130,8 @@ at::Tensor empty_tensor(DType dtype, c10::IntArrayRef sizes, c10::IntArrayRef st
   return make_tensor(make_storage(nbytes, device), dtype, sizes, strides);
 }
 
-const Value& value_of(StorageState& state, const c10::StorageImpl& storage, DType dtype) {
-  if (!state.value()) {
-    int64_t count =
-        static_cast<int64_t>(storage.nbytes()) / static_cast<int64_t>(c10::elementSize(dtype));
-    state.set_value(make_zeros({dtype, {count}}));
-  }
-  return state.value();
-}
-
 void write_value(const at::Tensor& tensor, Value update, const OutputSpec& spec) {
-  StorageState& state = *state_of(tensor);
+  c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
   const c10::StorageImpl& storage = *tensor.storage().unsafeGetStorageImpl();
   DType dtype = tensor.scalar_type();
   int64_t capacity =
@@ -147,19 +139,19 @@ void write_value(const at::Tensor& tensor, Value update, const OutputSpec& spec)
   bool same_order = tensor.strides() == c10::IntArrayRef(spec.strides) || spec.sizes.empty();
   if (dtype == spec.dtype && tensor.storage_offset() == 0 && same_order &&
       tensor.sizes() == c10::IntArrayRef(spec.sizes) && spec.frame.numel() == capacity) {
-    state.set_value(std::move(update));
+    assign_value(impl, std::move(update));
     return;
   }
   Window update_window{spec.dtype, spec.sizes, spec.strides, 0};
-  Value base = value_of(state, storage, dtype);
+  Value base = value_of(impl);
   TensorType frame = base.type();
   int64_t frame_capacity =
       static_cast<int64_t>(storage.nbytes()) / static_cast<int64_t>(c10::elementSize(frame.dtype));
   if (frame.numel() < frame_capacity) {
     frame.dims = {frame_capacity};
   }
-  state.set_value(
-      make_write(std::move(base), window_of(tensor), std::move(update), update_window, frame));
+  assign_value(impl, make_write(std::move(base), window_of(tensor), std::move(update),
+                                update_window, frame));
 }
 
 void resize_storage(const at::Tensor& tensor, int64_t nbytes) {
@@ -168,14 +160,14 @@ void resize_storage(const at::Tensor& tensor, int64_t nbytes) {
   tensor.storage().unsafeGetStorageImpl()->set_nbytes(static_cast<size_t>(nbytes));
   if (nbytes == 0) {
     TraceLock lock;
-    state_of(tensor)->set_value({});
+    assign_value(*tensor.unsafeGetTensorImpl(), {});
   }
 }
 
 void set_buffer(const at::Tensor& tensor, pjrt::BufferPtr buffer) {
   NodePtr leaf = make_data_node(std::make_shared<DeviceData>(std::move(buffer)));
   TraceLock lock;
-  state_of(tensor)->set_value({std::move(leaf), 0});
+  assign_value(*tensor.unsafeGetTensorImpl(), {std::move(leaf), 0});
 }
 
 }  // namespace torch_xla

@@ -27,9 +27,6 @@ at::Tensor empty_tensor(DType dtype, c10::IntArrayRef sizes, c10::IntArrayRef st
 // Refuses, at the user's line, what no device could hold.
 void check_allocation(int64_t nbytes, int device);
 
-// With the trace lock held: the storage's value, zeros if it was never written.
-const Value& value_of(StorageState& state, const c10::StorageImpl& storage, DType dtype);
-
 // With the trace lock held: replaces the window of `tensor` by `update`, whose output spec says
 // how it lies in memory.
 void write_value(const at::Tensor& tensor, Value update, const OutputSpec& spec);

@@ -1,0 +1,272 @@
+// assume_pure for Python: flattens arguments, finds their static part, calls the core.
+#include "bindings.h"
+#include "pytree.h"
+
+#include "base/error.h"
+#include "base/location.h"
+#include "pure/pure_function.h"
+#include "pure/trace.h"
+#include "record/generator.h"
+
+#include <c10/core/impl/TorchDispatchModeTLS.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <unordered_map>
+
+namespace torch_xla {
+
+namespace py = pybind11;
+
+namespace {
+
+// A Python object that may be dropped without the GIL.
+std::shared_ptr<PyObject> shared(py::handle object) {
+  Py_INCREF(object.ptr());
+  return {object.ptr(), [](PyObject* dead) {
+            if (Py_IsInitialized() != 0) {
+              py::gil_scoped_acquire gil;
+              Py_DECREF(dead);
+            }
+          }};
+}
+
+// One set of static arguments: the user's function over the tensors alone.
+class PythonCallee : public PureCallee {
+ public:
+  PythonCallee(std::shared_ptr<PyObject> function, TreePtr arguments)
+      : function_(std::move(function)), arguments_(std::move(arguments)) {}
+
+  Tensors run(const Tensors& tensors) override {
+    py::gil_scoped_acquire gil;
+    py::tuple call = unflatten(*arguments_, tensors).cast<py::tuple>();
+    py::object result;
+    {
+      auto args = call[0].cast<py::tuple>();
+      auto kwargs = call[1].cast<py::dict>();
+      result = py::reinterpret_steal<py::object>(
+          PyObject_Call(function_.get(), args.ptr(), kwargs.ptr()));
+      call = py::tuple();
+    }
+    if (!result) {
+      throw py::error_already_set();
+    }
+    Flattened flat;
+    flatten(result.ptr(), "the result", false, flat);
+    Tensors owned = flat.tensors;
+    results_ = own(std::move(flat.tree));
+    return owned;
+  }
+
+  std::shared_ptr<void> annotation() override { return std::const_pointer_cast<Tree>(results_); }
+
+ private:
+  std::shared_ptr<PyObject> function_;
+  TreePtr arguments_, results_;
+};
+
+bool is_wrapped(const at::Tensor& tensor) {
+  constexpr c10::DispatchKeySet kWrappers(
+      {c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper,
+       c10::DispatchKey::Functionalize, c10::DispatchKey::Python});
+  return tensor.unsafeGetTensorImpl()->key_set().has_any(kWrappers);
+}
+
+class PythonPureFunction {
+ public:
+  PythonPureFunction(py::object function, const std::string& name, size_t max_entries, bool check,
+                     py::object find_tensors, py::object find_flags)
+      : function_(shared(function)),
+        find_tensors_(std::move(find_tensors)),
+        find_flags_(std::move(find_flags)),
+        pure_(name, {max_entries, check},
+              [this](uint64_t before, uint64_t now) { return describe(before, now); }) {}
+
+  py::object call(const py::tuple& args, const py::dict& kwargs) {
+    Flattened flat;
+    flat.tree.words.push_back(uint64_t{4} | uint64_t{2} << 8);  // the tuple (args, kwargs)
+    flatten(args.ptr(), name_of_arguments(), true, flat);
+    flatten(kwargs.ptr(), name_of_arguments(), true, flat);
+    for (const at::Tensor& tensor : flat.tensors) {
+      if (is_wrapped(tensor)) {  // under a transformation, which must see the operators
+        return call_directly(args, kwargs);
+      }
+      if (!is_xla(tensor)) {
+        throw Error("the pure function " + pure_.name() + " was given a tensor on " +
+                    tensor.device().str() +
+                    ": move its arguments to the device first, with "
+                    ".to('xla')");
+      }
+    }
+    if (c10::impl::TorchDispatchModeTLS::any_modes_set()) {
+      return call_directly(args, kwargs);
+    }
+    check_watched();
+    const Known& known = find_static(flat.tree, args, kwargs);
+    uint64_t key = key_of(known);
+    TreePtr tree = known.tree;
+    current_location();
+    PureFunction::Query query = PureFunction::query(key, flat.tensors);
+    std::optional<PureFunction::Traced> traced;
+    if (!pure_.checks()) {
+      traced = pure_.find(query, flat.tensors);
+    }
+    if (!traced) {
+      traced = trace(query, flat.tensors, tree);
+      watched_ = find_places(find_tensors_, args, kwargs);
+    }
+    Tensors results = call_entry(traced->entry, flat.tensors);
+    return unflatten(*static_cast<const Tree*>(traced->annotation.get()), results);
+  }
+
+  PureCacheInfo info() const { return pure_.info(); }
+
+  void clear(bool statistics = true) {
+    known_.clear();
+    watched_.clear();
+    py::gil_scoped_release no_gil;
+    pure_.clear(statistics);
+  }
+
+ private:
+  // A place that holds a tensor or a flag the function may read without being given it.
+  struct Place {
+    py::object container;  // a dict or a cell
+    py::object key;
+    py::object seen;
+
+    PyObject* current() const {
+      return PyCell_Check(container.ptr()) ? PyCell_GET(container.ptr())
+                                           : PyDict_GetItem(container.ptr(), key.ptr());
+    }
+  };
+  struct Known {
+    uint64_t key = 0;
+    TreePtr tree;
+    std::vector<Place> flags;
+  };
+
+  PureFunction::Traced trace(const PureFunction::Query& query, const Tensors& borrowed,
+                             const TreePtr& tree) {
+    Tensors tensors = borrowed;
+    py::gil_scoped_release no_gil;
+    return pure_.find_or_trace(query, tensors,
+                               [&] { return std::make_shared<PythonCallee>(function_, tree); });
+  }
+
+  std::string name_of_arguments() const { return "an argument of " + pure_.name(); }
+
+  py::object call_directly(const py::tuple& args, const py::dict& kwargs) {
+    PyObject* result = PyObject_Call(function_.get(), args.ptr(), kwargs.ptr());
+    if (result == nullptr) {
+      throw py::error_already_set();
+    }
+    return py::reinterpret_steal<py::object>(result);
+  }
+
+  static std::vector<Place> find_places(const py::object& find, const py::tuple& args,
+                                        const py::dict& kwargs) {
+    std::vector<Place> places;
+    for (py::handle item : find(args, kwargs)) {
+      auto pair = item.cast<py::tuple>();
+      Place place{pair[0], pair[1], {}};
+      if (PyObject* seen = place.current()) {
+        place.seen = py::reinterpret_borrow<py::object>(seen);
+        places.push_back(std::move(place));
+      }
+    }
+    return places;
+  }
+
+  // The static part of the key: 32 bits of the tree, 32 of the flags.
+  static uint64_t key_of(const Known& known) {
+    uint64_t bits = 0;
+    for (const Place& flag : known.flags) {
+      bits = bits * 0x9E3779B97F4A7C15ull + (flag.current() == Py_True ? 2 : 1);
+    }
+    return known.key << 32 | (bits ^ bits >> 32) & 0xFFFFFFFF;
+  }
+
+  const Known& find_static(const Tree& tree, const py::tuple& args, const py::dict& kwargs) {
+    uint64_t hash = hash_tree(tree);
+    auto [first, last] = known_.equal_range(hash);
+    for (auto it = first; it != last; ++it) {
+      if (it->second.tree->words == tree.words && same_leaves(*it->second.tree, tree)) {
+        return it->second;
+      }
+    }
+    if (known_.size() >= 4 * std::max<size_t>(pure_.info().max_size, 64)) {
+      known_.clear();
+    }
+    return known_
+        .emplace(hash, Known{next_key_++, own(tree), find_places(find_flags_, args, kwargs)})
+        ->second;
+  }
+
+  // A name that stands for another tensor than when the function was traced: trace again.
+  void check_watched() {
+    for (const Place& place : watched_) {
+      if (place.current() != place.seen.ptr()) {
+        clear(/*statistics=*/false);
+        return;
+      }
+    }
+  }
+
+  std::string describe(uint64_t before, uint64_t now) {
+    py::gil_scoped_acquire gil;
+    TreePtr trees[2];
+    for (auto& [hash, known] : known_) {
+      if (known.key == before >> 32 || known.key == now >> 32) {
+        trees[known.key == now >> 32] = known.tree;
+      }
+    }
+    return trees[0] && trees[1] ? describe_tree_difference(*trees[0], *trees[1])
+                                : "an argument that is not a tensor changed";
+  }
+
+  std::shared_ptr<PyObject> function_;
+  py::object find_tensors_, find_flags_;
+  PureFunction pure_;
+  // Guarded by the GIL.
+  std::unordered_multimap<uint64_t, Known> known_;
+  uint64_t next_key_ = 1;
+  std::vector<Place> watched_;
+};
+
+void collect_garbage() {
+  py::gil_scoped_acquire gil;
+  py::module_::import("gc").attr("collect")();
+}
+
+// Random numbers of the running trace come from this state.
+void use_rng_state(const at::Tensor& state) {
+  TraceScope* scope = current_scope();
+  TORCH_CHECK(scope != nullptr, "use_rng_state is for functions that are being traced");
+  at::Generator generator = new_generator(scope->device);
+  xla_generator(generator).adopt(state.clone());
+  scope->generator = std::move(generator);
+}
+
+}  // namespace
+
+void bind_pure(py::module& m) {
+  set_garbage_collector(&collect_garbage);
+  py::class_<PureCacheInfo>(m, "PureCacheInfo")
+      .def_readonly("hits", &PureCacheInfo::hits)
+      .def_readonly("misses", &PureCacheInfo::misses)
+      .def_readonly("traces", &PureCacheInfo::traces)
+      .def_readonly("size", &PureCacheInfo::size)
+      .def_readonly("max_size", &PureCacheInfo::max_size);
+  py::class_<PythonPureFunction>(m, "PureFunction")
+      .def(py::init<py::object, const std::string&, size_t, bool, py::object, py::object>(),
+           py::arg("function"), py::arg("name"), py::arg("max_entries"), py::arg("check"),
+           py::arg("find_tensors"), py::arg("find_flags"))
+      .def("call", &PythonPureFunction::call)
+      .def("info", &PythonPureFunction::info)
+      .def("clear", [](PythonPureFunction& self) { self.clear(); });
+  m.def("set_node_functions", &set_node_functions);
+  m.def("use_rng_state", &use_rng_state);
+  m.def("is_tracing", [] { return current_scope() != nullptr; });
+}
+
+}  // namespace torch_xla

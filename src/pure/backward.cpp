@@ -1,0 +1,251 @@
+#include "pure/backward.h"
+
+#include "base/error.h"
+#include "base/location.h"
+#include "pure/record.h"
+#include "record/generator.h"
+
+#include <ATen/SavedTensorHooks.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/variable.h>
+
+namespace torch_xla {
+
+namespace {
+
+const at::Tensor& tensor_of(const PureEntry& entry, const PureEntry::Input& input,
+                            const Tensors& arguments) {
+  return input.argument >= 0 ? arguments[input.argument] : entry.handles[input.handle].tensor;
+}
+
+StatePtr new_state(int device) {
+  return std::make_shared<StorageState>(device, current_scope_ptr());
+}
+
+[[noreturn]] void throw_modified(uint32_t now, uint32_t expected) {
+  throw Error(
+      "one of the variables needed for gradient computation has been modified by an inplace "
+      "operation: it is at version " +
+      std::to_string(now) + "; expected version " + std::to_string(expected) +
+      " instead. It was passed to an assume_pure function, whose gradient needs its former value");
+}
+
+// The incoming gradient as the backward computation expects it: dense, in the result's layout.
+at::Tensor as_traced(const at::Tensor& gradient, const PureEntry::Result& result, int device) {
+  auto options = at::TensorOptions().dtype(result.dtype).device(device_of(device));
+  if (!gradient.defined()) {
+    return at::zeros(result.sizes, options);
+  }
+  auto bytes = static_cast<size_t>(gradient.numel()) * gradient.element_size();
+  if (gradient.scalar_type() == result.dtype && gradient.is_contiguous() &&
+      gradient.storage_offset() == 0 && gradient.storage().nbytes() == bytes &&
+      !gradient.is_conj() && !gradient.is_neg()) {
+    return gradient;
+  }
+  at::Tensor dense = at::empty_strided(result.sizes, row_major_strides(result.sizes), options);
+  return dense.copy_(gradient);
+}
+
+}  // namespace
+
+SavedValues::SavedValues(const PureEntry& entry, const Tensors& arguments)
+    : former_(entry.inputs.size()), hooks_(at::SavedTensorDefaultHooks::get_hooks().has_value()) {
+  items_.reserve(entry.gradient->saved.size());
+  for (const PureEntry::Saved& saved : entry.gradient->saved) {
+    Item item;
+    const PureEntry::Input* input = saved.input >= 0 ? &entry.inputs[saved.input] : nullptr;
+    if (input != nullptr && input->written < 0 && !input->generator.defined()) {
+      const at::Tensor& tensor = tensor_of(entry, *input, arguments);
+      item.state = state_of(tensor);
+      item.checked = !tensor.is_inference();
+      if (item.checked) {
+        item.version = tensor.unsafeGetTensorImpl()->version_counter();
+        item.expected = item.version.current_version();
+      }
+      item.tensor = hooks_ ? tensor : at::Tensor();
+    } else if (hooks_) {
+      const TensorType& type =
+          saved.input >= 0
+              ? entry.forward->signature.computation->graph.inputs[saved.input]->type(0)
+              : entry.forward->signature.outputs[saved.output].frame;
+      item.tensor = empty_tensor(type.dtype, type.dims, row_major_strides(type.dims), entry.device);
+      item.state = state_of(item.tensor);
+    } else {
+      item.state = new_state(entry.device);
+    }
+    items_.push_back(std::move(item));
+  }
+  for (size_t i = 0; i < former_.size(); ++i) {
+    former_[i] = entry.inputs[i].written >= 0 ? new_state(entry.device) : nullptr;
+  }
+}
+
+void SavedValues::fill(const PureEntry& entry, const NodePtr& forward) {
+  for (size_t i = 0; i < items_.size(); ++i) {
+    const PureEntry::Saved& saved = entry.gradient->saved[i];
+    if (saved.input < 0) {
+      items_[i].state->set_value({forward, saved.output});
+    } else if (!items_[i].state->value()) {
+      items_[i].state->set_value(forward->operands[saved.input]);
+    }
+  }
+  for (size_t i = 0; i < former_.size(); ++i) {
+    if (former_[i]) {
+      former_[i]->set_value(forward->operands[i]);
+    }
+  }
+}
+
+void SavedValues::pack() {
+  if (!hooks_) {
+    return;
+  }
+  for (Item& item : items_) {
+    packed_.emplace_back(item.tensor, /*is_output=*/false);
+  }
+  items_.clear();
+}
+
+std::vector<StatePtr> SavedValues::unpack(const PureEntry& entry) {
+  std::vector<StatePtr> states;
+  for (torch::autograd::SavedVariable& variable : packed_) {
+    at::Tensor tensor = variable.unpack();
+    TORCH_CHECK(is_xla(tensor) && tensor.device().index() == entry.device,
+                "a saved-tensor hook returned a tensor on ", tensor.device(),
+                " for one saved on xla:", entry.device);
+    states.push_back(state_of(tensor));
+  }
+  for (const Item& item : items_) {
+    if (item.checked && item.version.current_version() != item.expected) {
+      throw_modified(item.version.current_version(), item.expected);
+    }
+    states.push_back(item.state);
+  }
+  return states;
+}
+
+PureBackward::PureBackward(EntryPtr entry, const Tensors& arguments)
+    : entry_(std::move(entry)),
+      arguments_(arguments),
+      saved_(std::make_unique<SavedValues>(*entry_, arguments)) {}
+
+std::string PureBackward::name() const { return "PureBackward(" + entry_->name + ")"; }
+
+void PureBackward::release_variables() {
+  std::unique_ptr<SavedValues> saved;
+  Tensors arguments;
+  std::lock_guard<std::mutex> lock(mutex_);
+  saved.swap(saved_);
+  arguments.swap(arguments_);
+}
+
+Tensors PureBackward::record(const Tensors& tangents) {
+  const PureEntry::Gradient& gradient = *entry_->gradient;
+  std::vector<StatePtr> saved = saved_->unpack(*entry_);
+  Tensors results(gradient.inputs.size());
+  for (size_t i = 0; i < results.size(); ++i) {
+    const PureEntry::GradientInput& input = gradient.inputs[i];
+    if (input.output >= 0 && task_should_compute_output(i)) {
+      results[i] = empty_tensor(input.dtype, input.sizes, input.strides, entry_->device);
+    }
+  }
+  current_location();
+  NodePtr node = make_call_node(gradient.backward);
+  TraceLock lock;
+  for (const StatePtr& state : saved) {
+    node->operands.push_back(value_of(*state));
+  }
+  for (const StatePtr& constant : entry_->constants) {
+    node->operands.push_back(constant->value());
+  }
+  for (const at::Tensor& tangent : tangents) {
+    node->operands.push_back(value_of(*tangent.unsafeGetTensorImpl()));
+  }
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (results[i].defined()) {
+      state_of(results[i])->set_value({node, static_cast<uint32_t>(gradient.inputs[i].output)});
+    }
+  }
+  return results;
+}
+
+namespace {
+
+// Puts inputs that the function writes back to what they were at the call, for as long as the
+// function is run again: random numbers repeat, and effects happen once.
+class FormerValues {
+ public:
+  FormerValues(const PureEntry& entry, const std::vector<StatePtr>& former) {
+    for (size_t i = 0; i < former.size(); ++i) {
+      const PureEntry::Input& input = entry.inputs[i];
+      if (!former[i]) {
+        continue;
+      }
+      TORCH_CHECK(input.argument < 0, "the pure function ", entry.name,
+                  " changes an argument in place and cannot be differentiated twice: clone the "
+                  "argument inside the function");
+      tensors_.push_back(input.generator.defined() ? xla_generator(input.generator).state_tensor()
+                                                   : entry.handles[input.handle].tensor);
+      now_.push_back(new_state(entry.device));
+      TraceLock lock;
+      c10::TensorImpl& impl = *tensors_.back().unsafeGetTensorImpl();
+      now_.back()->set_value(value_of(impl));
+      assign_value(impl, former[i]->value());
+    }
+  }
+  ~FormerValues() {
+    TraceLock lock;
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+      assign_value(*tensors_[i].unsafeGetTensorImpl(), now_[i]->value());
+    }
+  }
+  FormerValues(const FormerValues&) = delete;
+  FormerValues& operator=(const FormerValues&) = delete;
+
+ private:
+  Tensors tensors_;
+  std::vector<StatePtr> now_;
+};
+
+}  // namespace
+
+Tensors PureBackward::differentiate(const Tensors& tangents) {
+  FormerValues then(*entry_, saved_->former());
+  return torch_xla::differentiate(entry_, arguments_, tangents);
+}
+
+torch::autograd::variable_list PureBackward::apply(torch::autograd::variable_list&& gradients) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  TORCH_CHECK(saved_ != nullptr,
+              "Trying to backward through the graph a second time (or directly access saved "
+              "tensors after they have already been freed). Specify retain_graph=True if you need "
+              "to backward through the graph a second time: the values kept by ",
+              name(), " were freed.");
+  Tensors tangents;
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    tangents.push_back(
+        as_traced(gradients[i], entry_->results[entry_->gradient->tangents[i]], entry_->device));
+  }
+  return at::GradMode::is_enabled() ? differentiate(tangents) : record(tangents);
+}
+
+c10::intrusive_ptr<PureBackward> make_backward(const EntryPtr& entry, const Tensors& arguments) {
+  auto node = c10::make_intrusive<PureBackward>(entry, arguments);
+  torch::autograd::edge_list edges;
+  edges.reserve(entry->gradient->inputs.size());
+  for (const PureEntry::GradientInput& input : entry->gradient->inputs) {
+    edges.push_back(torch::autograd::impl::gradient_edge(
+        input.argument >= 0 ? arguments[input.argument] : entry->handles[input.handle].tensor));
+  }
+  node->set_next_edges(std::move(edges));
+  return node;
+}
+
+void connect(const at::Tensor& result, const c10::intrusive_ptr<PureBackward>& node) {
+  torch::autograd::set_history(result, node);
+}
+
+}  // namespace torch_xla

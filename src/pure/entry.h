@@ -1,0 +1,111 @@
+// What is known of a pure function after tracing it for one kind of call: the computations, and how
+// the storages and tensors of a call are wired to them. Immutable once made, but for `hits`.
+#pragma once
+
+#include "ir/graph.h"
+#include "storage/scope.h"
+#include "storage/tensor.h"
+
+#include <memory>
+#include <mutex>
+
+namespace torch_xla {
+
+using Tensors = std::vector<at::Tensor>;
+using Words = c10::SmallVector<uint64_t, 64>;
+
+// The user's function over a flat list of tensors, for one set of static arguments. Kept by
+// entries, because gradients of gradients run it again. Called without locks.
+class PureCallee {
+ public:
+  virtual ~PureCallee() = default;
+  virtual Tensors run(const Tensors& arguments) = 0;
+  // After run(): what the front end wants kept with the trace (the structure of the results).
+  virtual std::shared_ptr<void> annotation() { return nullptr; }
+};
+
+class PureFunction;
+
+struct PureEntry {
+  // One operand of the forward call: a storage.
+  struct Input {
+    int32_t argument = -1;    // the first argument on it,
+    int32_t handle = -1;      // or a closed-over tensor on it,
+    at::Generator generator;  // or the generator whose state it is
+    StatePtr state;           // or one without a tensor (then the entry is transient)
+    int32_t written = -1;     // the forward's output that is its new value
+  };
+  // A closed-over tensor, read anew at each call; `key` is what the trace relied on.
+  struct Handle {
+    at::Tensor tensor;
+    Words key;
+    int32_t input = -1;  // the input whose storage it is on
+  };
+  struct ResultStorage {
+    uint32_t output = 0;
+    int64_t nbytes = 0;
+  };
+  struct Result {
+    enum class Kind : uint8_t {
+      New,       // on result storage `index`
+      Argument,  // argument `index` itself
+      Handle,    // closed-over tensor `index` itself
+      ArgumentView,
+      HandleView,
+    };
+    Kind kind = Kind::New;
+    int32_t index = 0;
+    DType dtype = DType::Float;
+    Dims sizes, strides;
+    int64_t offset = 0;
+    bool requires_grad = false;
+  };
+  // A tensor that gradients flow into.
+  struct GradientInput {
+    int32_t argument = -1, handle = -1;
+    int32_t output = -1;  // of the backward; -1: no gradient
+    DType dtype = DType::Float;
+    Dims sizes, strides;
+  };
+  struct Saved {
+    int32_t input = -1;   // the value that input had, or
+    uint32_t output = 0;  // this output of the forward
+  };
+  struct Gradient {
+    std::shared_ptr<OwnedSignature> backward;  // operands: saved, constants, tangents
+    std::vector<Saved> saved;
+    std::vector<int32_t> tangents;  // results
+    std::vector<GradientInput> inputs;
+  };
+
+  std::string name;
+  int device = 0;
+  uint64_t hash = 0;
+  Words key;
+  std::shared_ptr<OwnedSignature> forward;  // operands: inputs, constants
+  std::vector<Input> inputs;
+  std::vector<StatePtr> constants;
+  std::vector<Handle> handles;
+  std::vector<ResultStorage> storages;
+  std::vector<Result> results;
+  std::unique_ptr<Gradient> gradient;  // null: nothing to differentiate
+  std::shared_ptr<PureCallee> callee;
+  // Made when a gradient is differentiated (pure_function.h, derivative_of).
+  struct Derivative {
+    std::once_flag made;
+    std::unique_ptr<PureFunction> function;
+    Derivative();
+    ~Derivative();
+  };
+  mutable Derivative derivative;
+  // It found a tensor of the trace around it, and must not be used outside of that.
+  bool transient = false;
+  std::shared_ptr<void> annotation;
+};
+using EntryPtr = std::shared_ptr<const PureEntry>;
+
+// Calls the traced computation: one node for the forward, and one more when a gradient asks for it.
+// Any thread; without locks.
+Tensors call_entry(const EntryPtr& entry, const Tensors& arguments);
+
+}  // namespace torch_xla

@@ -1,0 +1,130 @@
+#include "pure/key.h"
+
+#include "record/call.h"
+
+#include <ATen/Context.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/core/DefaultDtype.h>
+#include <c10/core/InferenceMode.h>
+
+#include <atomic>
+
+namespace torch_xla {
+
+namespace {
+
+constexpr uint64_t kShared = uint64_t{1} << 63;
+
+bool covers_storage(const c10::TensorImpl& tensor, bool contiguous) {
+  return contiguous && tensor.storage_offset() == 0 &&
+         tensor.storage().nbytes() ==
+             static_cast<size_t>(tensor.numel()) * tensor.dtype().itemsize();
+}
+
+}  // namespace
+
+void append_switches(Words& words) {
+  bool autocast = at::autocast::is_autocast_enabled(at::kXLA);
+  uint64_t word = at::GradMode::is_enabled();
+  word |= uint64_t{c10::InferenceMode::is_enabled()} << 1;
+  word |= uint64_t{autocast} << 2;
+  word |= uint64_t{at::globalContext().deterministicAlgorithms()} << 3;
+  word |= static_cast<uint64_t>(c10::get_default_dtype_as_scalartype()) << 8;
+  if (autocast) {
+    word |= static_cast<uint64_t>(at::autocast::get_autocast_dtype(at::kXLA)) << 16;
+  }
+  TraceScope* scope = current_scope();
+  word |= uint64_t{scope != nullptr && scope->generator.defined()} << 24;
+  words.push_back(word);
+}
+
+void append_tensor(Words& words, const at::Tensor& tensor) {
+  c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+  bool contiguous = impl.is_contiguous();
+  bool covers = covers_storage(impl, contiguous);
+  uint64_t word = static_cast<uint64_t>(c10::typeMetaToScalarType(impl.dtype()));
+  word |= uint64_t{impl.requires_grad()} << 8;
+  word |= uint64_t{contiguous} << 9;
+  word |= uint64_t{covers} << 10;
+  word |= uint64_t{impl.is_conj()} << 11;
+  word |= uint64_t{impl.is_neg()} << 12;
+  word |= uint64_t{impl.is_inference()} << 13;
+  word |= static_cast<uint64_t>(impl.device().index()) << 16;
+  word |= static_cast<uint64_t>(impl.dim()) << 32;
+  words.push_back(word);
+  for (int64_t size : impl.sizes()) {
+    words.push_back(static_cast<uint64_t>(size));
+  }
+  if (!contiguous) {
+    for (int64_t stride : impl.strides()) {
+      words.push_back(static_cast<uint64_t>(stride));
+    }
+  }
+  if (!covers) {
+    words.push_back(static_cast<uint64_t>(impl.storage_offset()));
+    words.push_back(impl.storage().nbytes());
+  }
+}
+
+void append_arguments(Words& words, const Tensors& arguments) {
+  uint64_t epoch = next_visit_epoch();
+  TraceLock lock;
+  for (uint32_t i = 0; i < arguments.size(); ++i) {
+    append_tensor(words, arguments[i]);
+    StorageState& state = *state_of(arguments[i]);
+    if (state.visit.epoch == epoch) {
+      bool same = arguments[i].is_same(arguments[state.visit.index]);
+      words.push_back(kShared | uint64_t{same} << 32 | state.visit.index);
+    } else {
+      state.visit = {epoch, i};
+    }
+  }
+}
+
+uint64_t hash_words(const Words& words) {
+  uint64_t hash = 0x9E3779B97F4A7C15ull;
+  for (uint64_t word : words) {
+    hash = (hash ^ word) * 0xFF51AFD7ED558CCDull;
+    hash ^= hash >> 32;
+  }
+  return hash;
+}
+
+bool handles_match(const PureEntry& entry, const Tensors& arguments) {
+  if (entry.handles.empty()) {
+    return true;
+  }
+  uint64_t epoch = next_visit_epoch();
+  Words words;
+  TraceLock lock;
+  for (size_t i = 0; i < entry.inputs.size(); ++i) {
+    const PureEntry::Input& input = entry.inputs[i];
+    if (input.argument >= 0) {
+      state_of(arguments[input.argument])->visit = {epoch, static_cast<uint32_t>(i)};
+    } else if (input.handle >= 0) {
+      StorageState& state = *state_of(entry.handles[input.handle].tensor);
+      if (state.visit.epoch == epoch) {
+        return false;
+      }
+      state.visit = {epoch, static_cast<uint32_t>(i)};
+    }
+  }
+  for (const PureEntry::Handle& handle : entry.handles) {
+    const StorageState& state = *state_of(handle.tensor);
+    words.clear();
+    append_tensor(words, handle.tensor);
+    if (words != handle.key || state.visit.epoch != epoch ||
+        state.visit.index != static_cast<uint32_t>(handle.input)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+uint64_t next_visit_epoch() {
+  static std::atomic<uint64_t> next{1};
+  return next.fetch_add(1, std::memory_order_relaxed);
+}
+
+}  // namespace torch_xla

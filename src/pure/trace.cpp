@@ -1,0 +1,262 @@
+#include "pure/trace.h"
+
+#include "base/error.h"
+#include "base/hasher.h"
+#include "base/location.h"
+#include "graph/collect.h"
+#include "pure/gradient.h"
+#include "pure/key.h"
+#include "pure/wire.h"
+#include "record/call.h"
+#include "storage/internal_ops.h"
+
+#include <ATen/autocast_mode.h>
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/function.h>
+
+#include <atomic>
+
+namespace torch_xla {
+
+namespace {
+
+std::atomic<void (*)()> garbage_collector{nullptr};
+
+// Casts that autocast keeps would outlive the trace.
+class WithoutAutocastCache {
+ public:
+  WithoutAutocastCache() : before_(at::autocast::is_autocast_cache_enabled()) {
+    at::autocast::set_autocast_cache_enabled(false);
+  }
+  ~WithoutAutocastCache() { at::autocast::set_autocast_cache_enabled(before_); }
+  WithoutAutocastCache(const WithoutAutocastCache&) = delete;
+  WithoutAutocastCache& operator=(const WithoutAutocastCache&) = delete;
+
+ private:
+  bool before_;
+};
+
+class Tracer {
+ public:
+  Tracer(const std::string& name, const Tensors& arguments)
+      : name_(name),
+        arguments_(arguments),
+        scope_(std::make_shared<TraceScope>(name, device_of_arguments(), current_scope_ptr())),
+        place_(location_of(last_location()).str()) {
+    trace_.scope = scope_;
+  }
+
+  std::shared_ptr<PureEntry> run(const std::shared_ptr<PureCallee>& callee) {
+    try {
+      {
+        ScopeGuard guard(scope_);
+        WithoutAutocastCache no_cache;
+        trace_.arguments = as_leaves(arguments_);
+        register_arguments();
+        trace_.results = callee->run(trace_.arguments);
+        check_results();
+        check_effects();
+        if (at::GradMode::is_enabled()) {
+          differentiate();
+        }
+      }
+      std::shared_ptr<PureEntry> entry = wire_entry(name_, trace_, arguments_);
+      entry->callee = callee;
+      close();
+      check_escapes();
+      return entry;
+    } catch (...) {
+      close();
+      throw;
+    }
+  }
+
+ private:
+  [[noreturn]] void refuse(const std::string& why) const {
+    throw Error("the pure function " + name_ + " (called at " + place_ + ") " + why);
+  }
+
+  int device_of_arguments() const {
+    return arguments_.empty() ? current_device() : arguments_[0].device().index();
+  }
+
+  void register_arguments() {
+    TraceLock lock;
+    for (const at::Tensor& leaf : trace_.arguments) {
+      value_of(*leaf.unsafeGetTensorImpl());
+    }
+    trace_.argument_storages = scope_->all_outside().size();
+  }
+
+  void check_results() {
+    for (at::Tensor& result : trace_.results) {
+      if (!is_xla(result)) {
+        refuse("returns a tensor on " + result.device().str() +
+               ": results must be on the xla device, like its arguments");
+      }
+      result = result.resolve_conj().resolve_neg();
+      note_outside(result);
+    }
+  }
+
+  // A tensor from outside may be handed back without any operator having read it.
+  void note_outside(const at::Tensor& tensor) const {
+    if (state_of(tensor)->scope != scope_) {
+      TraceLock lock;
+      value_of(*tensor.unsafeGetTensorImpl());
+    }
+  }
+
+  // What a later call could not repeat.
+  void check_effects() {
+    for (size_t i = 0; i < arguments_.size(); ++i) {
+      const at::Tensor& before = arguments_[i];
+      const at::Tensor& after = trace_.arguments[i];
+      std::string which = "tensor argument " + std::to_string(i);
+      if (state_of(before) != state_of(after) || before.sizes() != after.sizes() ||
+          before.strides() != after.strides()) {
+        refuse("changes the shape or storage of " + which +
+               " in place: return a new tensor instead");
+      }
+      if (before.requires_grad() != after.requires_grad()) {
+        refuse("writes a value that requires gradients into " + which +
+               " in place: return it instead, or detach it first");
+      }
+    }
+    std::vector<at::Tensor> spoilt;
+    {
+      TraceLock lock;
+      for (const TraceScope::Outside& entry : scope_->all_outside()) {
+        for (size_t i = 0; i < entry.handles.size(); ++i) {
+          if (entry.handles[i].requires_grad() && !entry.required_grad[i]) {
+            spoilt.push_back(entry.handles[i]);
+          }
+        }
+      }
+    }
+    for (at::Tensor& tensor : spoilt) {
+      tensor.detach_();
+    }
+    if (!spoilt.empty()) {
+      refuse(
+          "writes a value that requires gradients into a tensor from outside in place: return "
+          "it instead, or detach it first");
+    }
+  }
+
+  Tensors gradient_sources() {
+    Tensors sources;
+    std::unordered_map<const c10::TensorImpl*, bool> known;
+    auto add = [&](const at::Tensor& tensor, int32_t argument) {
+      if (tensor.requires_grad() && known.try_emplace(tensor.unsafeGetTensorImpl(), true).second) {
+        sources.push_back(tensor);
+        trace_.sources.push_back({argument, tensor});
+      }
+    };
+    for (size_t i = 0; i < trace_.arguments.size(); ++i) {
+      add(trace_.arguments[i], static_cast<int32_t>(i));
+    }
+    Tensors handles;
+    {
+      TraceLock lock;
+      for (const TraceScope::Outside& entry : scope_->all_outside()) {
+        handles.insert(handles.end(), entry.handles.begin(), entry.handles.end());
+      }
+    }
+    for (const at::Tensor& handle : handles) {
+      add(handle, -1);
+    }
+    return sources;
+  }
+
+  void differentiate() {
+    Tensors sources = gradient_sources();
+    if (sources.empty()) {
+      return;
+    }
+    Tensors results;
+    for (size_t i = 0; i < trace_.results.size(); ++i) {
+      const at::Tensor& result = trace_.results[i];
+      if (result.requires_grad() && result.grad_fn() != nullptr &&
+          state_of(result)->scope == scope_) {
+        trace_.differentiable.push_back(static_cast<int32_t>(i));
+        results.push_back(result);
+        trace_.tangents.push_back(make_tangent(result));
+      }
+    }
+    if (results.empty()) {
+      return;
+    }
+    trace_.gradients = gradients_of(results, trace_.tangents, sources, false);
+    at::NoGradGuard no_grad;
+    for (at::Tensor& gradient : trace_.gradients) {
+      if (gradient.defined() && !covers_storage(gradient)) {
+        gradient = gradient.contiguous();
+      }
+      if (gradient.defined()) {
+        note_outside(gradient);
+      }
+    }
+  }
+
+  // An incoming gradient: dense, of the result's sizes.
+  at::Tensor make_tangent(const at::Tensor& result) {
+    Dims strides = row_major_strides(result.sizes());
+    at::Tensor tangent =
+        empty_tensor(result.scalar_type(), result.sizes(), strides, scope_->device);
+    TensorType type{result.scalar_type(), Dims(result.sizes().begin(), result.sizes().end())};
+    TraceLock lock;
+    assign_value(*tangent.unsafeGetTensorImpl(), {make_parameter_node(type, 0), 0});
+    return tangent;
+  }
+
+  void close() {
+    Trace dropped = std::move(trace_);
+    trace_ = Trace();
+    dropped.scope.reset();
+    { Trace dead = std::move(dropped); }
+    at::Generator generator = std::move(scope_->generator);
+    scope_->generator = at::Generator();
+    TraceLock lock;
+    scope_->close();
+  }
+
+  void check_escapes() {
+    auto first_alive = [&]() -> std::optional<uint32_t> {
+      TraceLock lock;
+      if (scope_->own.empty()) {
+        return std::nullopt;
+      }
+      const Value& value = (*scope_->own.begin())->value();
+      return value ? value.node->location : 0;
+    };
+    std::optional<uint32_t> alive = first_alive();
+    if (alive && garbage_collector.load() != nullptr) {
+      garbage_collector.load()();
+      alive = first_alive();
+    }
+    if (alive) {
+      refuse("keeps the tensor made at " + location_of(*alive).str() +
+             " in a variable or attribute that outlives the call; a later call would not run this "
+             "line again. Return the tensor instead");
+    }
+  }
+
+  const std::string name_;
+  const Tensors& arguments_;
+  ScopePtr scope_;
+  const std::string place_;
+  Trace trace_;
+};
+
+}  // namespace
+
+void set_garbage_collector(void (*collect)()) { garbage_collector = collect; }
+
+std::shared_ptr<PureEntry> trace_function(const std::string& name,
+                                          const std::shared_ptr<PureCallee>& callee,
+                                          const Tensors& arguments) {
+  return Tracer(name, arguments).run(callee);
+}
+
+}  // namespace torch_xla

@@ -1,0 +1,19 @@
+// Running a function once to learn its computation.
+#pragma once
+
+#include "pure/entry.h"
+
+namespace torch_xla {
+
+// Runs the callee on the arguments inside a scope of its own; nothing outside changes, whether it
+// returns or throws. Without locks. Throws what the function throws, and refuses, with the place in
+// the user's program, what a later call could not repeat.
+std::shared_ptr<PureEntry> trace_function(const std::string& name,
+                                          const std::shared_ptr<PureCallee>& callee,
+                                          const Tensors& arguments);
+
+// Called when a trace's tensors are still alive after it: the front end frees what only its garbage
+// collector can. Set once.
+void set_garbage_collector(void (*collect)());
+
+}  // namespace torch_xla

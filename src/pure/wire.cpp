@@ -1,0 +1,318 @@
+#include "pure/wire.h"
+
+#include "base/hasher.h"
+#include "graph/collect.h"
+#include "graph/partition.h"
+#include "pure/key.h"
+#include "storage/internal_ops.h"
+
+#include <bit>
+
+namespace torch_xla {
+
+namespace {
+
+using Kind = PureEntry::Result::Kind;
+
+uint64_t hash_of(Graph& graph) {
+  finish_graph(graph);
+  Hasher hasher;
+  hasher.add(graph.hash);
+  hasher.add(graph.hash_high);
+  for (const Number& number : graph.numbers) {
+    hasher.add(static_cast<uint64_t>(number.kind));
+    hasher.add(static_cast<uint64_t>(number.integer));
+    hasher.add(std::bit_cast<uint64_t>(number.floating.real()));
+    hasher.add(std::bit_cast<uint64_t>(number.floating.imag()));
+  }
+  return hasher.low();
+}
+
+OutputSpec frame_spec(const TensorType& type) {
+  return make_output_spec(type.dtype, type.dims, row_major_strides(type.dims));
+}
+
+// The signature of a node that calls the graph with whole storages.
+std::shared_ptr<OwnedSignature> call_signature(const std::string& name, Graph graph) {
+  auto computation = std::make_shared<Computation>();
+  computation->name = name;
+  computation->hash = hash_of(graph);
+  computation->graph = std::move(graph);
+  auto owned = std::make_shared<OwnedSignature>();
+  Signature& signature = owned->signature;
+  signature.op = "pure::" + name;
+  signature.tier = Tier::Call;
+  for (const NodePtr& input : computation->graph.inputs) {
+    const TensorType& type = input->type(0);
+    signature.arguments.emplace_back(OperandRef{static_cast<int32_t>(signature.operands.size())});
+    signature.operands.push_back({type.dtype, type.dims, row_major_strides(type.dims), 0});
+  }
+  for (GraphValue output : computation->graph.outputs) {
+    signature.outputs.push_back(frame_spec(computation->graph.type(output)));
+  }
+  Hasher hasher;
+  hasher.add(finish_signature(signature));
+  hasher.add(computation->hash);
+  signature.hash = hasher.low();
+  signature.computation = std::move(computation);
+  return owned;
+}
+
+// Puts the graph's inputs into this order; those it does not use become inputs too.
+void order_inputs(Graph& graph, const std::vector<NodePtr>& wanted) {
+  std::unordered_map<const Node*, uint32_t> position;
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    position[wanted[i].get()] = static_cast<uint32_t>(i);
+  }
+  std::vector<uint32_t> moved;
+  for (const NodePtr& input : graph.inputs) {
+    moved.push_back(position.at(input.get()));
+  }
+  for (auto* values : {&graph.operands, &graph.outputs}) {
+    for (GraphValue& value : *values) {
+      if (value.producer < 0) {
+        value.index = moved[value.index];
+      }
+    }
+  }
+  graph.inputs = wanted;
+}
+
+class Wiring {
+ public:
+  Wiring(const std::string& name, const Trace& trace, const Tensors& arguments)
+      : trace_(trace), arguments_(arguments), entry_(std::make_shared<PureEntry>()) {
+    entry_->name = name;
+    entry_->device = trace.scope->device;
+  }
+
+  std::shared_ptr<PureEntry> run() {
+    std::vector<NodePtr> constants;
+    Graph joint;
+    {
+      TraceLock lock;
+      wire_inputs();
+      wire_results();
+      joint = collect(constants);
+    }
+    build(joint, constants);
+    return entry_;
+  }
+
+ private:
+  void wire_inputs() {
+    const auto& all = trace_.scope->all_outside();
+    std::unordered_map<const StorageState*, int32_t> first_argument;
+    for (size_t i = 0; i < arguments_.size(); ++i) {
+      first_argument.try_emplace(state_of(arguments_[i]).get(), static_cast<int32_t>(i));
+    }
+    for (size_t i = 0; i < all.size(); ++i) {
+      PureEntry::Input input;
+      auto argument = first_argument.find(all[i].state.get());
+      input_of_[all[i].state.get()] = static_cast<int32_t>(i);
+      bool is_argument = argument != first_argument.end();
+      if (is_argument) {
+        input.argument = argument->second;
+      } else if (all[i].generator.defined()) {
+        input.generator = all[i].generator;
+      }
+      wire_handles(all[i], static_cast<int32_t>(i), is_argument ? nullptr : &input);
+      bool reached = is_argument || input.generator.defined() || input.handle >= 0;
+      input.state = reached ? nullptr : all[i].state;
+      bool outlives = is_argument || (reached && all[i].state->scope == nullptr);
+      entry_->transient = entry_->transient || !outlives;
+      entry_->inputs.push_back(std::move(input));
+    }
+  }
+
+  // Closed-over tensors on one storage. Arguments, seen as leaves during the trace, are none.
+  void wire_handles(const TraceScope::Outside& outside, int32_t index, PureEntry::Input* input) {
+    for (const at::Tensor& tensor : outside.handles) {
+      bool is_leaf = std::any_of(trace_.arguments.begin(), trace_.arguments.end(),
+                                 [&](const at::Tensor& leaf) { return leaf.is_same(tensor); });
+      if (is_leaf || outside.generator.defined()) {
+        continue;
+      }
+      if (input != nullptr && input->handle < 0) {
+        input->handle = static_cast<int32_t>(entry_->handles.size());
+      }
+      handle_of_[tensor.unsafeGetTensorImpl()] = static_cast<int32_t>(entry_->handles.size());
+      PureEntry::Handle handle{tensor, {}, index};
+      append_tensor(handle.key, tensor);
+      entry_->handles.push_back(std::move(handle));
+    }
+  }
+
+  void wire_results() {
+    for (const at::Tensor& tensor : trace_.results) {
+      PureEntry::Result result;
+      result.dtype = tensor.scalar_type();
+      result.sizes.assign(tensor.sizes().begin(), tensor.sizes().end());
+      result.strides.assign(tensor.strides().begin(), tensor.strides().end());
+      result.offset = tensor.storage_offset();
+      result.requires_grad = tensor.requires_grad();
+      classify(tensor, result);
+      entry_->results.push_back(std::move(result));
+    }
+  }
+
+  void classify(const at::Tensor& tensor, PureEntry::Result& result) {
+    for (size_t i = 0; i < trace_.arguments.size(); ++i) {
+      if (tensor.is_same(trace_.arguments[i])) {
+        result.kind = Kind::Argument;
+        result.index = static_cast<int32_t>(i);
+        return;
+      }
+    }
+    auto handle = handle_of_.find(tensor.unsafeGetTensorImpl());
+    if (handle != handle_of_.end()) {
+      result.kind = Kind::Handle;
+      result.index = handle->second;
+      return;
+    }
+    StorageState* state = state_of(tensor).get();
+    if (state->scope != trace_.scope) {
+      const PureEntry::Input& input = entry_->inputs.at(input_of_.at(state));
+      result.kind = input.argument >= 0 ? Kind::ArgumentView : Kind::HandleView;
+      result.index = input.argument >= 0 ? input.argument : input.handle;
+      return;
+    }
+    auto [found, inserted] =
+        storage_of_.try_emplace(state, static_cast<int32_t>(entry_->storages.size()));
+    if (inserted) {
+      values_.push_back(value_in_trace(tensor));
+      entry_->storages.push_back({0, static_cast<int64_t>(tensor.storage().nbytes())});
+    }
+    result.index = found->second;
+  }
+
+  Value value_in_trace(const at::Tensor& tensor) const {
+    StorageState& state = *state_of(tensor);
+    if (state.value()) {
+      return state.value();
+    }
+    auto count = static_cast<int64_t>(tensor.storage().nbytes()) / tensor.element_size();
+    return make_zeros({tensor.scalar_type(), {static_cast<int64_t>(count)}});
+  }
+
+  // Outputs of the joint graph: results, written inputs, gradients.
+  Graph collect(std::vector<NodePtr>& constants) {
+    std::vector<Value> outputs = values_;
+    for (size_t i = 0; i < entry_->storages.size(); ++i) {
+      entry_->storages[i].output = static_cast<uint32_t>(i);
+    }
+    std::vector<NodePtr> inputs;
+    const auto& all = trace_.scope->all_outside();
+    for (size_t i = 0; i < all.size(); ++i) {
+      inputs.push_back(all[i].parameter.node);
+      if (all[i].written()) {
+        entry_->inputs[i].written = static_cast<int32_t>(outputs.size());
+        outputs.push_back(all[i].current);
+      }
+    }
+    forward_outputs_ = outputs.size();
+    for (const at::Tensor& gradient : trace_.gradients) {
+      if (gradient.defined()) {
+        outputs.push_back(gradient_value(gradient));
+      }
+    }
+    Graph joint = collect_graph(outputs);
+    roles_.assign(inputs.size(), InputRole::Primal);
+    for (const NodePtr& input : joint.inputs) {
+      if (input->kind == Node::Kind::Data) {
+        constants.push_back(input);
+      }
+    }
+    inputs.insert(inputs.end(), constants.begin(), constants.end());
+    roles_.resize(inputs.size(), InputRole::Constant);
+    for (const at::Tensor& tangent : trace_.tangents) {
+      inputs.push_back(state_of(tangent)->value().node);
+    }
+    roles_.resize(inputs.size(), InputRole::Tangent);
+    order_inputs(joint, inputs);
+    return joint;
+  }
+
+  // A gradient may be a tensor from outside as it is (the derivative of w * x, say).
+  Value gradient_value(const at::Tensor& gradient) const {
+    StorageState* state = state_of(gradient).get();
+    if (state->scope == trace_.scope) {
+      return state->value();
+    }
+    return trace_.scope->all_outside().at(input_of_.at(state)).current;
+  }
+
+  void build(const Graph& joint, const std::vector<NodePtr>& constants) {
+    for (const NodePtr& constant : constants) {
+      // Without a scope: it lives as long as the entry.
+      auto state = std::make_shared<StorageState>(entry_->device, nullptr);
+      TraceLock lock;
+      state->set_value({constant, 0});
+      entry_->constants.push_back(std::move(state));
+    }
+    Partition parts = partition(joint, roles_, forward_outputs_);
+    if (!trace_.gradients.empty()) {
+      entry_->gradient = std::make_unique<PureEntry::Gradient>();
+      wire_gradient(parts);
+      entry_->gradient->backward =
+          call_signature(entry_->name + "/backward", std::move(parts.backward));
+    }
+    entry_->forward = call_signature(entry_->name, std::move(parts.forward));
+  }
+
+  void wire_gradient(const Partition& parts) {
+    PureEntry::Gradient& gradient = *entry_->gradient;
+    auto next_output = static_cast<uint32_t>(forward_outputs_);
+    for (GraphValue value : parts.saved) {
+      PureEntry::Saved saved;
+      if (value.producer < 0) {
+        saved.input = static_cast<int32_t>(value.index);
+      } else {
+        saved.output = next_output++;
+      }
+      gradient.saved.push_back(saved);
+    }
+    gradient.tangents = trace_.differentiable;
+    int32_t output = 0;
+    for (size_t i = 0; i < trace_.sources.size(); ++i) {
+      const at::Tensor& value = trace_.gradients[i];
+      PureEntry::GradientInput input;
+      input.argument = trace_.sources[i].argument;
+      if (input.argument < 0) {
+        input.handle = handle_of_.at(trace_.sources[i].tensor.unsafeGetTensorImpl());
+      }
+      if (value.defined()) {
+        input.output = output++;
+        input.dtype = value.scalar_type();
+        input.sizes.assign(value.sizes().begin(), value.sizes().end());
+        input.strides.assign(value.strides().begin(), value.strides().end());
+      }
+      gradient.inputs.push_back(std::move(input));
+    }
+  }
+
+  const Trace& trace_;
+  const Tensors& arguments_;
+  std::shared_ptr<PureEntry> entry_;
+  std::unordered_map<const StorageState*, int32_t> input_of_;
+  std::unordered_map<const c10::TensorImpl*, int32_t> handle_of_;
+  std::unordered_map<const StorageState*, int32_t> storage_of_;
+  std::vector<Value> values_;
+  std::vector<InputRole> roles_;
+  size_t forward_outputs_ = 0;
+};
+
+}  // namespace
+
+bool covers_storage(const at::Tensor& tensor) {
+  auto bytes = static_cast<size_t>(tensor.numel()) * tensor.element_size();
+  return tensor.storage_offset() == 0 && tensor.storage().nbytes() == bytes &&
+         is_dense_permutation(tensor.sizes(), tensor.strides());
+}
+
+std::shared_ptr<PureEntry> wire_entry(const std::string& name, const Trace& trace,
+                                      const Tensors& arguments) {
+  return Wiring(name, trace, arguments).run();
+}
+
+}  // namespace torch_xla

@@ -1,0 +1,32 @@
+// From a finished trace to the entry that repeats it: which storages go in and come out, and the
+// graph split into forward and backward.
+#pragma once
+
+#include "pure/entry.h"
+
+namespace torch_xla {
+
+struct Trace {
+  ScopePtr scope;
+  Tensors arguments;  // as the function saw them
+  size_t argument_storages = 0;
+  Tensors results;
+
+  struct Source {
+    int32_t argument = -1;  // or a closed-over tensor:
+    at::Tensor tensor;
+  };
+  std::vector<Source> sources;          // what gradients flow to
+  std::vector<int32_t> differentiable;  // results they come from
+  Tensors tangents;                     // parallel to `differentiable`
+  Tensors gradients;                    // parallel to `sources`
+};
+
+// Is the tensor all of its storage, dense?
+bool covers_storage(const at::Tensor& tensor);
+
+// Takes the trace lock. Refuses what cannot be repeated.
+std::shared_ptr<PureEntry> wire_entry(const std::string& name, const Trace& trace,
+                                      const Tensors& arguments);
+
+}  // namespace torch_xla

@@ -1,0 +1,180 @@
+#include "storage/scope.h"
+
+#include "base/error.h"
+#include "base/location.h"
+#include "storage/internal_ops.h"
+#include "storage/tensor.h"
+
+#include <atomic>
+
+namespace torch_xla {
+
+namespace {
+
+constexpr std::string_view kKindName = "torch_xla trace";
+const c10::DebugInfoKind kKind(&kKindName);
+
+std::atomic<int> active_scopes{0};
+
+// Stands for "no scope": PyTorch's guard ignores a null one.
+const ScopePtr& no_scope() {
+  static auto* sentinel = new ScopePtr(std::make_shared<TraceScope>("", 0, nullptr));
+  return *sentinel;
+}
+
+bool is_visible(const TraceScope* owner, const TraceScope* from) {
+  while (from != nullptr && from != owner) {
+    from = from->parent.get();
+  }
+  return from == owner && (owner == nullptr || !owner->closed());
+}
+
+TensorType flat_type(const c10::TensorImpl& tensor) {
+  auto element = static_cast<int64_t>(tensor.dtype().itemsize());
+  auto bytes = static_cast<int64_t>(tensor.storage().nbytes());
+  return {c10::typeMetaToScalarType(tensor.dtype()), {bytes / element}};
+}
+
+const Value& own_value(StorageState& state, const c10::TensorImpl& tensor) {
+  if (!state.value()) {
+    state.set_value(make_zeros(flat_type(tensor)));
+  }
+  return state.value();
+}
+
+// The type of the storage's value as the scopes around `scope` see it.
+TensorType outer_type(StorageState& state, const c10::TensorImpl& tensor, TraceScope* scope) {
+  TraceScope* outer = scope->parent.get();
+  if (outer != nullptr && state.scope.get() != outer) {
+    return outer->outside(state, outer_type(state, tensor, outer)).current.type();
+  }
+  return state.value() ? state.value().type() : flat_type(tensor);
+}
+
+TraceScope::Outside& outside_of(TraceScope& scope, StorageState& state, c10::TensorImpl& tensor) {
+  return scope.outside(state, outer_type(state, tensor, &scope));
+}
+
+}  // namespace
+
+TraceScope::Outside& TraceScope::outside(StorageState& state, const TensorType& type) {
+  auto [found, inserted] = index_.try_emplace(&state, outside_.size());
+  if (inserted) {
+    Value parameter{make_parameter_node(type, static_cast<uint32_t>(outside_.size())), 0};
+    outside_.push_back({state.shared_from_this(), {}, {}, {}, parameter, parameter});
+  }
+  return outside_[found->second];
+}
+
+void TraceScope::add_handle(Outside& entry, c10::TensorImpl& tensor) {
+  for (const at::Tensor& known : entry.handles) {
+    if (known.unsafeGetTensorImpl() == &tensor) {
+      return;
+    }
+  }
+  at::Tensor handle(
+      c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>::reclaim_copy(&tensor));
+  // A view made during the trace is not there at the next call: its base is.
+  at::Tensor base = handle.is_view() ? at::Tensor(handle._base()) : handle;
+  for (const at::Tensor& known : entry.handles) {
+    if (known.is_same(base)) {
+      return;
+    }
+  }
+  entry.required_grad.push_back(base.requires_grad());
+  entry.handles.push_back(std::move(base));
+}
+
+TraceScope* current_scope() {
+  if (active_scopes.load(std::memory_order_relaxed) == 0) {
+    return nullptr;
+  }
+  auto* scope = static_cast<TraceScope*>(c10::ThreadLocalDebugInfo::get(kKind));
+  return scope == no_scope().get() ? nullptr : scope;
+}
+
+ScopePtr current_scope_ptr() {
+  TraceScope* scope = current_scope();
+  return scope == nullptr ? nullptr : scope->shared_from_this();
+}
+
+ScopeGuard::ScopeGuard(ScopePtr scope)
+    : guard_(kKind, scope == nullptr ? no_scope() : std::move(scope)) {
+  ++active_scopes;
+}
+
+ScopeGuard::~ScopeGuard() { --active_scopes; }
+
+void check_scope(const StorageState& state) {
+  if (is_visible(state.scope.get(), current_scope())) {
+    return;
+  }
+  throw Error("this tensor was made while the pure function " + state.scope->name +
+              " was being traced and has no value outside of it (used at " +
+              location_of(last_location()).str() +
+              "): return it from the function instead of keeping it in a variable or attribute");
+}
+
+const Value& value_of(c10::TensorImpl& tensor) {
+  StorageState& state = *state_of(tensor);
+  TraceScope* scope = current_scope();
+  if (state.scope.get() == scope) {
+    return own_value(state, tensor);
+  }
+  check_scope(state);
+  TraceScope::Outside& entry = outside_of(*scope, state, tensor);
+  TraceScope::add_handle(entry, tensor);
+  return entry.current;
+}
+
+const Value& value_of_state(c10::TensorImpl& tensor, const at::Generator& generator) {
+  StorageState& state = *state_of(tensor);
+  TraceScope* scope = current_scope();
+  if (state.scope.get() == scope) {
+    return own_value(state, tensor);
+  }
+  check_scope(state);
+  TraceScope::Outside& entry = outside_of(*scope, state, tensor);
+  entry.generator = generator;
+  return entry.current;
+}
+
+const Value& value_of(StorageState& state) {
+  TraceScope* scope = current_scope();
+  if (state.scope.get() == scope) {
+    return state.value();
+  }
+  check_scope(state);
+  return scope->outside(state, state.value().type()).current;
+}
+
+void assign_value(c10::TensorImpl& tensor, Value value) {
+  StorageState& state = *state_of(tensor);
+  TraceScope* scope = current_scope();
+  if (state.scope.get() == scope) {
+    state.set_value(std::move(value));
+    return;
+  }
+  check_scope(state);
+  TraceScope::Outside& entry = outside_of(*scope, state, tensor);
+  if (!entry.generator.defined()) {
+    TraceScope::add_handle(entry, tensor);
+  }
+  if (!value) {
+    throw Error("the pure function " + scope->name + " cannot be traced: at " +
+                location_of(last_location()).str() +
+                ", a tensor from outside the function was resized to nothing");
+  }
+  entry.current = std::move(value);
+}
+
+void refuse_while_tracing(const char* what) {
+  TraceScope* scope = current_scope();
+  if (scope == nullptr) {
+    return;
+  }
+  throw Error("the pure function " + scope->name + " cannot be traced: at " +
+              location_of(current_location()).str() + ", " + what);
+}
+
+}  // namespace torch_xla

@@ -1,0 +1,100 @@
+// A trace of a function that will be called again (pure/). While a scope is active on a thread,
+// what the thread records becomes a computation instead of pending work: storages made inside
+// belong to the scope, those from outside are read as parameters and written to a value that only
+// the scope sees, so that a trace that fails leaves nothing behind.
+//
+// Threads: the active scope travels in c10::ThreadLocalDebugInfo, so that autograd's threads record
+// into it too. Everything but `activate` and the constants is guarded by the trace lock.
+#pragma once
+
+#include "storage/state.h"
+
+#include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+namespace torch_xla {
+
+class TraceScope : public c10::DebugInfoBase, public std::enable_shared_from_this<TraceScope> {
+ public:
+  // A storage that existed before the trace.
+  struct Outside {
+    StatePtr state;
+    // How it was reached: the tensors, in order of first use, or the generator it belongs to.
+    std::vector<at::Tensor> handles;
+    std::vector<bool> required_grad;  // per handle, when it was first used
+    at::Generator generator;
+    Value parameter;  // its value at the start, a Parameter node
+    Value current;    // its value now, as the trace sees it
+    bool written() const { return !(current == parameter); }
+  };
+
+  TraceScope(std::string name, int device, std::shared_ptr<TraceScope> parent)
+      : name(std::move(name)),
+        device(device),
+        parent(std::move(parent)),
+        generator(this->parent ? this->parent->generator : at::Generator()) {}
+
+  const std::string name;
+  const int device;
+  const std::shared_ptr<TraceScope> parent;
+
+  // Draws inside the trace come from this generator instead of the device's own, if defined.
+  at::Generator generator;
+
+  Outside& outside(StorageState& state, const TensorType& type);
+  const std::vector<Outside>& all_outside() const { return outside_; }
+  // Remembers that the storage was reached through this tensor.
+  static void add_handle(Outside& entry, c10::TensorImpl& tensor);
+
+  // The trace is over: its tensors can no longer be used.
+  void close() { closed_ = true; }
+  bool closed() const { return closed_; }
+
+  // Storages made inside and still alive.
+  std::unordered_set<StorageState*> own;
+
+ private:
+  bool closed_ = false;
+  std::vector<Outside> outside_;
+  std::unordered_map<StorageState*, size_t> index_;
+};
+using ScopePtr = std::shared_ptr<TraceScope>;
+
+// The calling thread's scope, or null. Costs one relaxed load while nothing is traced anywhere.
+TraceScope* current_scope();
+ScopePtr current_scope_ptr();
+
+// Makes a scope (or, null, none) the calling thread's for a while.
+class ScopeGuard {
+ public:
+  explicit ScopeGuard(ScopePtr scope);
+  ~ScopeGuard();
+  ScopeGuard(const ScopeGuard&) = delete;
+  ScopeGuard& operator=(const ScopeGuard&) = delete;
+
+ private:
+  c10::DebugInfoGuard guard_;
+};
+
+// With the trace lock held: the value of the tensor's storage as the calling thread sees it; zeros
+// if it was never written. Throws for tensors of a trace that is over.
+const Value& value_of(c10::TensorImpl& tensor);
+// The same for the storage that holds a generator's state.
+const Value& value_of_state(c10::TensorImpl& tensor, const at::Generator& generator);
+// The same for a storage without a tensor (a value kept for a gradient).
+const Value& value_of(StorageState& state);
+// With the trace lock held: replaces the value of the tensor's storage.
+void assign_value(c10::TensorImpl& tensor, Value value);
+
+// Throws when the calling thread is tracing: `what` completes "... was asked for".
+void refuse_while_tracing(const char* what);
+// Throws when the storage belongs to a trace that the calling thread is not in.
+void check_scope(const StorageState& state);
+
+}  // namespace torch_xla
