@@ -1,11 +1,12 @@
 #include "compile/region_scope.h"
 
+#include "storage/scope.h"
 #include "storage/sync.h"
 
 namespace torch_xla {
 
 RegionScope::RegionScope(std::shared_ptr<CompiledFunction> function) {
-  if (current_region() != nullptr) {
+  if (current_region() != nullptr || current_scope() != nullptr) {
     return;
   }
   sync_all_devices(false);

@@ -6,7 +6,7 @@
 namespace torch_xla {
 
 // Runs what is pending, so that it stays out of the region's graph, and enters the region; inside
-// another region, joins that one and does nothing.
+// another region, or in the trace of a pure function, joins that and does nothing.
 class RegionScope {
  public:
   explicit RegionScope(std::shared_ptr<CompiledFunction> function);
