@@ -31,12 +31,18 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
         *("-DCMAKE_BUILD_TYPE=Release", f"-DCMAKE_CXX_COMPILER_LAUNCHER={launcher}"),
     )
     run("cmake", "--build", build)
-    return build / "train"
+    return build
+
+
+def test_pure_functions_are_traced_once_per_kind_of_call(program: Path) -> None:
+    output = run(program / "pure")
+    assert "traces 2, hits 9" in output
+    assert "all equal" in output
 
 
 def test_it_learns_with_one_program_a_step(program: Path) -> None:
     steps = 120
-    output = run(program, steps)
+    output = run(program / "train", steps)
     losses = [float(loss) for loss in re.findall(r"loss (\S+)", output)]
     assert losses[-1] < 0.1 * losses[0]
     compiled, executions = map(int, re.findall(r"compiled (\d+) programs, ran (\d+)", output)[0])

@@ -2,6 +2,8 @@
 // makes the device known to PyTorch. Any thread.
 #pragma once
 
+#include <torch_xla/assume_pure.h>
+
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 

@@ -15,6 +15,8 @@
 #include <torch/csrc/autograd/function.h>
 
 #include <atomic>
+#include <chrono>
+#include <thread>
 
 namespace torch_xla {
 
@@ -231,8 +233,12 @@ class Tracer {
       return value ? value.node->location : 0;
     };
     std::optional<uint32_t> alive = first_alive();
-    if (alive && garbage_collector.load() != nullptr) {
-      garbage_collector.load()();
+    // Autograd's threads may still be letting go of the last gradients.
+    for (int attempt = 0; alive && attempt < 20; ++attempt) {
+      if (attempt == 1 && garbage_collector.load() != nullptr) {
+        garbage_collector.load()();
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(1 + attempt));
       alive = first_alive();
     }
     if (alive) {
