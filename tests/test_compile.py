@@ -11,6 +11,7 @@ import torch
 import torch_xla
 from torch import nn
 from torch_xla.experimental import eager_mode_context, is_eager_mode
+from torch_xla.experimental.assume_pure import assume_pure
 from work import Work
 
 DEVICE = "xla"
@@ -258,6 +259,14 @@ def test_nested_regions_join(mode: bool) -> None:
     outer(x)
     assert work_of(lambda: outer(x)).executions == 1
     assert outer(x).tolist() == [5] * 3
+
+
+def test_inside_a_pure_function_a_region_joins_the_trace(mode: bool) -> None:
+    doubled = torch_xla.compile(lambda x: x * 2)
+    pure = assume_pure(lambda x: doubled(x) + 1)
+    x = torch.ones(3, device=DEVICE)
+    assert pure(x).tolist() == [3] * 3
+    assert pure(x + 1).tolist() == [5] * 3
 
 
 def test_exceptions_restore_everything(mode: bool) -> None:

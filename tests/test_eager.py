@@ -235,6 +235,43 @@ def test_dropout_keeps_the_mean() -> None:
         assert (dropped == 0).float().mean().item() == pytest.approx(0.25, abs=0.05)
 
 
+@pytest.mark.parametrize("how", ["foreach", "fused", "for-loop"])
+def test_optimizers(how: str, no_programs: None) -> None:
+    def work(device: torch.device) -> torch.Tensor:
+        torch.manual_seed(0)
+        weight = nn.Parameter(torch.randn(4, 4).to(device))
+        options = {"foreach": how == "foreach", "fused": how == "fused"}
+        optimizer = torch.optim.AdamW([weight], lr=0.1, **options)
+        for _ in range(3):
+            optimizer.zero_grad()
+            (weight * weight).sum().backward()
+            optimizer.step()
+        return weight.detach()
+
+    torch.testing.assert_close(work(torch.device(DEVICE)).cpu(), work(torch.device("cpu")))
+
+
+def test_an_operator_of_the_users_own(no_programs: None) -> None:
+    kept = torch.ones(3)
+    library = torch.library.Library("eager_test", "FRAGMENT")
+    library.define("kept(Tensor x) -> Tensor")
+    library.define("flat(Tensor(a) x) -> Tensor(a)")
+    library.impl("kept", lambda x: kept, "CPU")
+    library.impl("flat", lambda x: x.view(-1), "CPU")
+    x = torch.zeros(2, 2, device=DEVICE)
+    result = torch.ops.eager_test.kept(x).add_(1)
+    assert kept.tolist() == [1] * 3 and result.tolist() == [2] * 3
+    if not PROGRAMS:
+        torch.ops.eager_test.flat(x).add_(2)
+        same(x, torch.full((2, 2), 2.0))
+
+
+def test_under_inference_mode(no_programs: None) -> None:
+    with torch.inference_mode():
+        x = torch.ones(3, device=DEVICE) * 2
+        assert x.is_inference() and x.tolist() == [2] * 3
+
+
 def test_fork_rng_restores_the_device() -> None:
     torch.manual_seed(1)
     with torch.random.fork_rng(device_type=DEVICE):

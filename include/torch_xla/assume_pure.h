@@ -102,8 +102,8 @@ class Pure {
     uint64_t key = sizeof...(arguments);
     (detail::add_argument(arguments, tensors, key), ...);
     // Kept with the trace: gradients of gradients run the function again.
-    auto body = [function = function_, fixed = std::make_tuple(arguments...)](
-                    const detail::Tensors& traced) {
+    auto body = [function = function_,
+                 fixed = std::make_tuple(arguments...)](const detail::Tensors& traced) {
       size_t next = 0;
       return std::apply(
           [&](const auto&... each) {
