@@ -27,6 +27,38 @@ struct Result {
   NodePtr leaf;       // what it holds from now on
 };
 
+// Keeps other threads from donating what a program is about to read.
+class InputHold {
+ public:
+  // With the trace lock held.
+  explicit InputHold(const Graph& graph) {
+    std::vector<bool> donated(graph.inputs.size(), false);
+    for (int32_t input : graph.donated) {
+      if (input >= 0) {
+        donated[input] = true;
+      }
+    }
+    for (size_t i = 0; i < donated.size(); ++i) {
+      DeviceData* data = device_data(*graph.inputs[i]);
+      if (data != nullptr && !donated[i]) {
+        ++data->holders;
+        inputs_.push_back(graph.inputs[i]);
+      }
+    }
+  }
+  ~InputHold() {
+    TraceLock lock;
+    for (const NodePtr& input : inputs_) {
+      --device_data(*input)->holders;
+    }
+  }
+  InputHold(const InputHold&) = delete;
+  InputHold& operator=(const InputHold&) = delete;
+
+ private:
+  std::vector<NodePtr> inputs_;
+};
+
 enum class RunMode { Lazy, Eager };  // Eager: one operation of eager mode
 
 struct Run {
@@ -35,6 +67,7 @@ struct Run {
   Graph graph;
   std::vector<Result> results;
   std::vector<std::shared_ptr<DeviceData>> outputs;  // per graph output
+  std::unique_ptr<InputHold> hold;
 };
 
 // Programs launched on a device and not known to be done; a launch waits for the one before the
@@ -176,6 +209,7 @@ Run prepare(int device, std::vector<StatePtr> states, bool donate, RunMode mode 
   }
   run.graph.numbers_are_inputs = mode == RunMode::Eager;
   finish_graph(run.graph);
+  run.hold = std::make_unique<InputHold>(run.graph);
   std::vector<NodePtr> leaves;
   for (const Value& output : outputs) {
     run.outputs.push_back(std::make_shared<DeviceData>(output.type(), device));
@@ -292,6 +326,7 @@ void execute(Run run) {
     for (size_t i = 0; i < buffers.size(); ++i) {
       run.outputs[i]->fulfil(buffers[i]);
     }
+    run.hold.reset();
     run.graph = {};
     Flights::of(run.device).launched(buffers.front());
   } catch (...) {
