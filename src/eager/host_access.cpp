@@ -103,18 +103,19 @@ bool HostAccess::pin_all(std::vector<StatePtr>& pending, std::vector<Entry*>& mi
 }
 
 void HostAccess::unpin_all() {
+  std::vector<NodePtr> last;  // freed without the lock
   TraceLock lock;
   for (Entry& entry : entries_) {
     if (entry.leaf) {
       DeviceData& data = *device_data(*entry.leaf);
       --data.holders;
       --data.pins;
+      // A reference without a pin would look like another value that shares the memory.
+      if (entry.leaf.use_count() == 1) {
+        last.push_back(std::move(entry.leaf));
+      }
+      entry.leaf.reset();
     }
-  }
-  lock.unlock();
-  for (Entry& entry : entries_) {
-    entry.leaf.reset();
-    entry.host = {};
   }
 }
 

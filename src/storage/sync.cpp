@@ -461,15 +461,14 @@ void wait_device(int device) { Flights::of(device).wait(); }
 std::shared_ptr<DeviceData> materialize_data(const at::Tensor& tensor) {
   StatePtr state = state_of(tensor);
   sync_storages({state});
-  NodePtr leaf;
   {
     TraceLock lock;
-    leaf = value_of(*tensor.unsafeGetTensorImpl()).node;
+    const Value& value = value_of(*tensor.unsafeGetTensorImpl());
+    if (value.node->kind == Node::Kind::Data) {
+      return std::static_pointer_cast<DeviceData>(value.node->data);
+    }
   }
-  if (leaf->kind != Node::Kind::Data) {  // never written: zeros were just recorded
-    return materialize_data(tensor);
-  }
-  return std::static_pointer_cast<DeviceData>(leaf->data);
+  return materialize_data(tensor);  // never written: zeros were just recorded
 }
 
 pjrt::BufferPtr materialize(const at::Tensor& tensor) { return materialize_data(tensor)->buffer(); }
