@@ -1,5 +1,6 @@
 #include "bindings.h"
 
+#include "record/autograd_threads.h"
 #include "record/registration.h"
 #include "storage/sync.h"
 
@@ -45,6 +46,7 @@ int64_t tensor_id(const at::Tensor& tensor) {
 }  // namespace
 
 void bind_sync(pybind11::module& m) {
+  m.def("drain_autograd_threads", &drain_autograd_threads, NoGil());
   m.def("sync", &sync, pybind11::arg("device") = -1, pybind11::arg("wait") = false, NoGil());
   m.def("sync_tensors", &sync_tensors, NoGil());
   m.def("wait_device_ops", &wait, pybind11::arg("device") = -1, NoGil());

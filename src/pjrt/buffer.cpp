@@ -59,24 +59,6 @@ bool PluginBuffer::is_ready() {
   return ready_.load(std::memory_order_acquire) || Event(client_.api(), ready_event()).is_ready();
 }
 
-namespace {
-
-class PluginCompletion final : public Completion {
- public:
-  PluginCompletion(const Api& api, PJRT_Event* event) : event_(api, event) {}
-  bool is_ready() override { return event_.is_ready(); }
-  void await() override { event_.await(); }
-
- private:
-  Event event_;
-};
-
-}  // namespace
-
-std::shared_ptr<Completion> PluginBuffer::completion() {
-  return std::make_shared<PluginCompletion>(client_.api(), ready_event());
-}
-
 void PluginBuffer::copy_to_host(void* destination, size_t nbytes) {
   if (nbytes != static_cast<size_t>(nbytes_)) {
     throw Error("a buffer of " + std::to_string(nbytes_) + " bytes cannot be copied to " +

@@ -21,14 +21,6 @@ struct CompileOptions {
   std::map<std::string, std::string> xla_options;  // by the name of XLA's flag, without dashes
 };
 
-// The moment a value is there; outlives the value's buffer.
-class Completion {
- public:
-  virtual ~Completion() = default;
-  virtual bool is_ready() = 0;
-  virtual void await() = 0;  // blocks; throws the error of the program that makes the value
-};
-
 // One device's buffer. Destroying it frees the memory once the device is done with it.
 class Buffer {
  public:
@@ -40,7 +32,6 @@ class Buffer {
   // Blocks until the value is there; throws the error of the program that should have made it.
   virtual void await_ready() = 0;
   virtual bool is_ready() = 0;
-  virtual std::shared_ptr<Completion> completion() = 0;
   // Blocks; dense row-major bytes.
   virtual void copy_to_host(void* destination, size_t nbytes) = 0;
   // Address of the bytes where device memory is host memory, after awaiting them; else nullptr.
@@ -55,13 +46,24 @@ struct ExecuteResult {
   std::vector<BufferPtr> outputs;
 };
 
+// The end of one run of a program.
+class Completion {
+ public:
+  virtual ~Completion() = default;
+  virtual bool is_ready() = 0;
+  virtual void await() = 0;  // blocks; throws the program's error
+};
+using CompletionPtr = std::shared_ptr<Completion>;
+
 class Executable {
  public:
   virtual ~Executable() = default;
   // Launches on `device`; returns at once with buffers that become ready later. `donated[i]` says
   // whether input i's buffer is given up to the program (its aliases are in the program's text).
+  // `completion`, unless null, receives the run's end, which outlives its buffers.
   virtual std::vector<BufferPtr> execute(const std::vector<Buffer*>& inputs,
-                                         const std::vector<bool>& donated, int device) = 0;
+                                         const std::vector<bool>& donated, int device,
+                                         CompletionPtr* completion = nullptr) = 0;
   virtual const std::vector<TensorType>& output_types() const = 0;
   virtual std::string serialize() = 0;      // throws where the plugin cannot
   virtual std::string optimized_hlo() = 0;  // text

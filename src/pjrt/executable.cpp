@@ -45,9 +45,24 @@ void PluginExecutable::check_output_count() {
   }
 }
 
+namespace {
+
+class PluginCompletion final : public Completion {
+ public:
+  PluginCompletion(const Api& api, PJRT_Event* event) : event_(api, event) {}
+  bool is_ready() override { return event_.is_ready(); }
+  void await() override { event_.await("running a program"); }
+
+ private:
+  Event event_;
+};
+
+}  // namespace
+
 // No event and no query per output: whoever reads a buffer asks for its event.
 std::vector<BufferPtr> PluginExecutable::execute(const std::vector<Buffer*>& inputs,
-                                                 const std::vector<bool>& donated, int device) {
+                                                 const std::vector<bool>& donated, int device,
+                                                 CompletionPtr* completion) {
   std::vector<PJRT_Buffer*> arguments;
   std::vector<int64_t> kept;
   arguments.reserve(inputs.size());
@@ -78,6 +93,8 @@ std::vector<BufferPtr> PluginExecutable::execute(const std::vector<Buffer*>& inp
   args.num_args = arguments.size();
   args.output_lists = &output_list;
   args.execute_device = client_.device(device);
+  PJRT_Event* done = nullptr;
+  args.device_complete_events = completion != nullptr ? &done : nullptr;
   try {
     PJRT_CALL(client_.api(), PJRT_LoadedExecutable_Execute, args);
   } catch (...) {
@@ -92,6 +109,9 @@ std::vector<BufferPtr> PluginExecutable::execute(const std::vector<Buffer*>& inp
     if (donated[i]) {
       static_cast<PluginBuffer*>(inputs[i])->mark_deleted();
     }
+  }
+  if (done != nullptr) {
+    *completion = std::make_shared<PluginCompletion>(client_.api(), done);
   }
   std::vector<BufferPtr> results;
   results.reserve(outputs.size());

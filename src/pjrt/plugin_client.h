@@ -22,7 +22,6 @@ class PluginBuffer final : public Buffer {
   int64_t nbytes() const override { return nbytes_; }
   void await_ready() override;
   bool is_ready() override;
-  std::shared_ptr<Completion> completion() override;
   void copy_to_host(void* destination, size_t nbytes) override;
   void* host_pointer() override;
   BufferPtr copy_to_device(int device) override;
@@ -53,7 +52,8 @@ class PluginExecutable final : public Executable {
                    std::vector<TensorType> output_types);
   ~PluginExecutable() override;
   std::vector<BufferPtr> execute(const std::vector<Buffer*>& inputs,
-                                 const std::vector<bool>& donated, int device) override;
+                                 const std::vector<bool>& donated, int device,
+                                 CompletionPtr* completion) override;
   const std::vector<TensorType>& output_types() const override { return output_types_; }
   std::string serialize() override;
   std::string optimized_hlo() override;

@@ -171,7 +171,9 @@ void upload_into(const Tensor& self, const Tensor& source) {
 Tensor to_device(const Tensor& source, int device) {
   std::shared_ptr<DeviceData> data = materialize_data(source);
   pjrt::BufferPtr moved = data->buffer()->copy_to_device(device);
-  data->read_until(moved->completion());
+  if (pjrt::client().host_memory()) {
+    moved->await_ready();  // the next operation may change the source in place
+  }
   Tensor copy = make_tensor(make_storage(source.storage().nbytes(), device), source.scalar_type(),
                             source.sizes(), source.strides(), source.storage_offset());
   set_buffer(copy, std::move(moved));

@@ -66,7 +66,7 @@ c10::Storage DeviceData::host() {
   return host_;
 }
 
-void DeviceData::read_until(std::shared_ptr<pjrt::Completion> done) {
+void DeviceData::read_until(pjrt::CompletionPtr done) {
   constexpr size_t kFew = 4;  // looking whether they are done costs more than keeping them
   std::lock_guard<std::mutex> lock(mutex_);
   if (readers_.size() >= kFew) {
@@ -76,7 +76,7 @@ void DeviceData::read_until(std::shared_ptr<pjrt::Completion> done) {
 }
 
 void DeviceData::begin_write() {
-  std::vector<std::shared_ptr<pjrt::Completion>> readers;
+  std::vector<pjrt::CompletionPtr> readers;
   pjrt::BufferPtr stale;
   {
     std::lock_guard<std::mutex> lock(mutex_);

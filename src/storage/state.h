@@ -47,7 +47,7 @@ class DeviceData : public Data {
   // The bytes in place; blocks until computed.
   c10::Storage host();
   // A program reads the bytes until `done`.
-  void read_until(std::shared_ptr<pjrt::Completion> done);
+  void read_until(pjrt::CompletionPtr done);
   // Blocks until no program reads the bytes, so that the caller may change them.
   void begin_write();
 
@@ -66,7 +66,7 @@ class DeviceData : public Data {
   std::exception_ptr error_;
   c10::Storage host_;       // empty until asked for
   bool owns_host_ = false;  // false: it is `buffer_`'s memory
-  std::vector<std::shared_ptr<pjrt::Completion>> readers_;
+  std::vector<pjrt::CompletionPtr> readers_;
 };
 
 DeviceData* device_data(const Node& node);  // null unless node is a Data leaf

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <deque>
 #include <unordered_map>
 #include <unordered_set>
@@ -84,41 +85,53 @@ class Flights {
     return (*flights)[device];
   }
 
-  void launched(const pjrt::BufferPtr& buffer) {
+  void launched(pjrt::CompletionPtr completion) {
     constexpr size_t kInFlight = 2;
-    std::weak_ptr<pjrt::Buffer> oldest;
+    // A plugin must not be computing while the process takes it apart.
+    static const int registered = std::atexit(&Flights::land_all);
+    static_cast<void>(registered);
+    pjrt::CompletionPtr oldest;
     {
       std::lock_guard<std::mutex> lock(mutex_);
-      buffers_.push_back(buffer);
-      if (buffers_.size() <= kInFlight) {
+      flights_.push_back(std::move(completion));
+      if (flights_.size() <= kInFlight) {
         return;
       }
-      oldest = buffers_.front();
-      buffers_.pop_front();
+      oldest = std::move(flights_.front());
+      flights_.pop_front();
     }
     await(oldest);
   }
 
   void wait() {
-    std::deque<std::weak_ptr<pjrt::Buffer>> buffers;
+    std::deque<pjrt::CompletionPtr> flights;
     {
       std::lock_guard<std::mutex> lock(mutex_);
-      buffers.swap(buffers_);
+      flights.swap(flights_);
     }
-    for (const auto& buffer : buffers) {
-      await(buffer);
+    for (const pjrt::CompletionPtr& flight : flights) {
+      await(flight);
     }
   }
 
  private:
-  static void await(const std::weak_ptr<pjrt::Buffer>& weak) {
-    pjrt::BufferPtr buffer = weak.lock();
-    if (buffer && !buffer->is_deleted()) {
-      buffer->await_ready();
+  static void land_all() {
+    for (int device = 0; device < pjrt::device_count_hint(); ++device) {
+      try {
+        of(device).wait();
+      } catch (const std::exception&) {
+        // Whoever could read the result is gone.
+      }
+    }
+  }
+
+  static void await(const pjrt::CompletionPtr& flight) {
+    if (flight) {
+      flight->await();
     }
   }
   std::mutex mutex_;
-  std::deque<std::weak_ptr<pjrt::Buffer>> buffers_;
+  std::deque<pjrt::CompletionPtr> flights_;
 };
 
 // Inputs whose buffers nothing but this graph can reach; the trace lock is held.
@@ -236,7 +249,8 @@ pjrt::BufferPtr upload_pack(const void* data, DType dtype, size_t count, int dev
                                          nullptr);
 }
 
-std::vector<pjrt::BufferPtr> launch(const Run& run, const Variant& variant) {
+std::vector<pjrt::BufferPtr> launch(const Run& run, const Variant& variant,
+                                    pjrt::CompletionPtr* completion) {
   std::vector<pjrt::BufferPtr> owned;
   std::vector<pjrt::Buffer*> inputs;
   std::vector<bool> donated(run.graph.inputs.size(), false);
@@ -264,13 +278,12 @@ std::vector<pjrt::BufferPtr> launch(const Run& run, const Variant& variant) {
   std::vector<pjrt::BufferPtr> outputs;
   {
     metrics::Timed timed(metrics::metric("ExecuteTime"));
-    outputs = variant.program->executable().execute(inputs, donated, run.device);
+    outputs = variant.program->executable().execute(inputs, donated, run.device, completion);
   }
-  if (pjrt::client().host_memory()) {
-    std::shared_ptr<pjrt::Completion> done = outputs.front()->completion();
+  if (*completion && pjrt::client().host_memory()) {
     for (size_t i = 0; i < run.graph.inputs.size(); ++i) {
       if (!donated[i]) {
-        device_data(*run.graph.inputs[i])->read_until(done);
+        device_data(*run.graph.inputs[i])->read_until(*completion);
       }
     }
   }
@@ -322,13 +335,14 @@ void execute(Run run) {
       region->function->admit(run.graph);
     }
     VariantPtr variant = find_variant(run, region);
-    std::vector<pjrt::BufferPtr> buffers = launch(run, *variant);
+    pjrt::CompletionPtr completion;
+    std::vector<pjrt::BufferPtr> buffers = launch(run, *variant, &completion);
     for (size_t i = 0; i < buffers.size(); ++i) {
       run.outputs[i]->fulfil(buffers[i]);
     }
     run.hold.reset();
     run.graph = {};
-    Flights::of(run.device).launched(buffers.front());
+    Flights::of(run.device).launched(std::move(completion));
   } catch (...) {
     roll_back(run, std::current_exception());
     throw;

@@ -1,5 +1,6 @@
 """Makes PyTorch know the device, once, when torch_xla is imported."""
 
+import atexit
 import functools
 import os
 import sys
@@ -18,6 +19,7 @@ from torch_xla._internal.devices import device_index, type_name
 # Between PyTorch's own packages (10 to 26) and those of users.
 _SERIALIZATION_PRIORITY = 30
 
+_PROCESS = os.getpid()
 _DROPPED_VARIABLES = ("XLA_USE_BF16", "XLA_USE_F16", "XLA_DOWNCAST_BF16")
 
 
@@ -33,6 +35,17 @@ def install() -> None:
     _seed_with_torch()
     _accept_fused_optimizers()
     _warn_about_dropped_variables()
+    atexit.register(_let_go_of_gradients)
+
+
+def _let_go_of_gradients() -> None:
+    """The last references to gradients that Python has seen must go before the interpreter does.
+
+    PyTorch's autograd thread drops its own a moment after `torch.autograd.grad` has returned, and
+    would abort the process if the interpreter were already finalizing then.
+    """
+    if os.getpid() == _PROCESS and _XLAC.client_started():
+        _XLAC.drain_autograd_threads()
 
 
 def _keep_parameters_when_moving() -> None:
