@@ -1,6 +1,7 @@
 """Makes PyTorch know the device, once, when torch_xla is imported."""
 
 import atexit
+import contextlib
 import functools
 import os
 import sys
@@ -35,17 +36,21 @@ def install() -> None:
     _seed_with_torch()
     _accept_fused_optimizers()
     _warn_about_dropped_variables()
-    atexit.register(_let_go_of_gradients)
+    atexit.register(_land)
 
 
-def _let_go_of_gradients() -> None:
-    """The last references to gradients that Python has seen must go before the interpreter does.
+def _land() -> None:
+    """Brings what still runs to its end while the interpreter and the plugin are whole.
 
-    PyTorch's autograd thread drops its own a moment after `torch.autograd.grad` has returned, and
-    would abort the process if the interpreter were already finalizing then.
+    PyTorch's autograd thread drops gradients that Python has seen a moment after
+    `torch.autograd.grad` has returned, and would abort the process if the interpreter were already
+    finalizing then; a plugin that still computes would find its own constants destroyed.
     """
     if os.getpid() == _PROCESS and _XLAC.client_started():
         _XLAC.drain_autograd_threads()
+        # A program that failed has nobody left to tell.
+        with contextlib.suppress(RuntimeError):
+            _XLAC.wait_device_ops()
 
 
 def _keep_parameters_when_moving() -> None:
