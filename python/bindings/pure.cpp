@@ -57,7 +57,9 @@ class PythonCallee : public PureCallee {
     return owned;
   }
 
-  std::shared_ptr<void> annotation() override { return std::const_pointer_cast<Tree>(results_); }
+  std::shared_ptr<void> annotation() override {
+    return std::const_pointer_cast<Tree>(results_);
+  }
 
  private:
   std::shared_ptr<PyObject> function_;
@@ -92,8 +94,7 @@ class PythonPureFunction {
       }
       if (!is_xla(tensor)) {
         throw Error("the pure function " + pure_.name() + " was given a tensor on " +
-                    tensor.device().str() +
-                    ": move its arguments to the device first, with "
+                    tensor.device().str() + ": move its arguments to the device first, with "
                     ".to('xla')");
       }
     }
@@ -149,8 +150,9 @@ class PythonPureFunction {
                              const TreePtr& tree) {
     Tensors tensors = borrowed;
     py::gil_scoped_release no_gil;
-    return pure_.find_or_trace(query, tensors,
-                               [&] { return std::make_shared<PythonCallee>(function_, tree); });
+    return pure_.find_or_trace(query, tensors, [&] {
+      return std::make_shared<PythonCallee>(function_, tree);
+    });
   }
 
   std::string name_of_arguments() const { return "an argument of " + pure_.name(); }
@@ -197,8 +199,7 @@ class PythonPureFunction {
     if (known_.size() >= 4 * std::max<size_t>(pure_.info().max_size, 64)) {
       known_.clear();
     }
-    return known_
-        .emplace(hash, Known{next_key_++, own(tree), find_places(find_flags_, args, kwargs)})
+    return known_.emplace(hash, Known{next_key_++, own(tree), find_places(find_flags_, args, kwargs)})
         ->second;
   }
 

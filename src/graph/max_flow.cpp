@@ -33,7 +33,8 @@ int64_t MaxFlow::push(int32_t source, int32_t sink) {
   int32_t vertex = source;
   while (vertex != sink) {
     int32_t& e = next_[vertex];
-    while (e >= 0 && (edges_[e].capacity == 0 || level_[edges_[e].to] != level_[vertex] + 1)) {
+    while (e >= 0 &&
+           (edges_[e].capacity == 0 || level_[edges_[e].to] != level_[vertex] + 1)) {
       e = edges_[e].next;
     }
     if (e >= 0) {

@@ -39,7 +39,8 @@ std::vector<bool> ancestors(const Graph& graph, const std::vector<GraphValue>& o
 bool is_input(GraphValue value) { return value.producer < 0; }
 
 // Per node: does it depend on an incoming gradient?
-std::vector<bool> descendants_of_tangents(const Graph& joint, const std::vector<InputRole>& roles) {
+std::vector<bool> descendants_of_tangents(const Graph& joint,
+                                          const std::vector<InputRole>& roles) {
   std::vector<bool> result(joint.nodes.size(), false);
   for (size_t n = 0; n < joint.nodes.size(); ++n) {
     for (size_t i = 0; i < operand_count(joint, n); ++i) {
@@ -161,7 +162,8 @@ class CutFinder {
       }
     }
     for (size_t n = 0; n < joint_.nodes.size(); ++n) {
-      if (needed_[n] && !tangent_[n] && is_cut(static_cast<int32_t>(joint_.inputs.size() + n))) {
+      if (needed_[n] && !tangent_[n] &&
+          is_cut(static_cast<int32_t>(joint_.inputs.size() + n))) {
         for (uint32_t output : used_[n]) {
           saved.push_back({static_cast<int32_t>(n), output});
         }
@@ -215,7 +217,8 @@ Graph extract(const Graph& graph, const std::vector<GraphValue>& inputs,
     for (size_t i = 0; i < entry.node->operands.size(); ++i) {
       part.operands.push_back(reference(operand(graph, n, i)));
     }
-    part.numbers.insert(part.numbers.end(), entry.node->numbers.begin(), entry.node->numbers.end());
+    part.numbers.insert(part.numbers.end(), entry.node->numbers.begin(),
+                        entry.node->numbers.end());
   }
   for (GraphValue output : outputs) {
     part.outputs.push_back(reference(output));

@@ -52,7 +52,8 @@ at::Tensor as_traced(const at::Tensor& gradient, const PureEntry::Result& result
 }  // namespace
 
 SavedValues::SavedValues(const PureEntry& entry, const Tensors& arguments)
-    : former_(entry.inputs.size()), hooks_(at::SavedTensorDefaultHooks::get_hooks().has_value()) {
+    : former_(entry.inputs.size()),
+      hooks_(at::SavedTensorDefaultHooks::get_hooks().has_value()) {
   items_.reserve(entry.gradient->saved.size());
   for (const PureEntry::Saved& saved : entry.gradient->saved) {
     Item item;
@@ -67,10 +68,10 @@ SavedValues::SavedValues(const PureEntry& entry, const Tensors& arguments)
       }
       item.tensor = hooks_ ? tensor : at::Tensor();
     } else if (hooks_) {
-      const TensorType& type =
-          saved.input >= 0
-              ? entry.forward->signature.computation->graph.inputs[saved.input]->type(0)
-              : entry.forward->signature.outputs[saved.output].frame;
+      const TensorType& type = saved.input >= 0
+                                   ? entry.forward->signature.computation->graph.inputs[saved.input]
+                                         ->type(0)
+                                   : entry.forward->signature.outputs[saved.output].frame;
       item.tensor = empty_tensor(type.dtype, type.dims, row_major_strides(type.dims), entry.device);
       item.state = state_of(item.tensor);
     } else {
@@ -226,8 +227,8 @@ torch::autograd::variable_list PureBackward::apply(torch::autograd::variable_lis
               name(), " were freed.");
   Tensors tangents;
   for (size_t i = 0; i < gradients.size(); ++i) {
-    tangents.push_back(
-        as_traced(gradients[i], entry_->results[entry_->gradient->tangents[i]], entry_->device));
+    tangents.push_back(as_traced(
+        gradients[i], entry_->results[entry_->gradient->tangents[i]], entry_->device));
   }
   return at::GradMode::is_enabled() ? differentiate(tangents) : record(tangents);
 }

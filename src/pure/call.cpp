@@ -82,12 +82,13 @@ Tensors make_results(const PureEntry& entry, const std::vector<c10::Storage>& st
 
 // The forward node with its operands; new values go to the inputs it writes and to `storages`.
 NodePtr record_forward(const PureEntry& entry, const Tensors& arguments,
-                       const Tensors& generator_states, const std::vector<c10::Storage>& storages,
-                       SavedValues* saved) {
+                       const Tensors& generator_states,
+                       const std::vector<c10::Storage>& storages, SavedValues* saved) {
   NodePtr node = make_call_node(entry.forward);
   TraceLock lock;
   for (size_t i = 0; i < entry.inputs.size(); ++i) {
-    node->operands.push_back(input_value(entry, entry.inputs[i], arguments, generator_states, i));
+    node->operands.push_back(
+        input_value(entry, entry.inputs[i], arguments, generator_states, i));
   }
   for (const StatePtr& constant : entry.constants) {
     node->operands.push_back(constant->value());

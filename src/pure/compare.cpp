@@ -13,7 +13,8 @@ bool same(const Number& x, const Number& y) {
 }
 
 std::string number_text(const Number& number) {
-  return number.is_integral() ? std::to_string(number.integer) : c10::str(number.floating.real());
+  return number.is_integral() ? std::to_string(number.integer)
+                              : c10::str(number.floating.real());
 }
 
 std::string place(const Node& node) { return " at " + location_of(node.location).str(); }

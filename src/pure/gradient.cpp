@@ -51,8 +51,7 @@ class DifferentiatedCallee : public PureCallee {
 
   Tensors run(const Tensors& inputs) override {
     EntryPtr entry = weak_.lock();
-    TORCH_CHECK(entry,
-                "the trace of an assume_pure function was dropped from its cache before "
+    TORCH_CHECK(entry, "the trace of an assume_pure function was dropped from its cache before "
                 "its gradient was differentiated again");
     at::AutoGradMode with_grad(true);
     auto split = inputs.begin() + static_cast<std::ptrdiff_t>(arguments_);
@@ -113,8 +112,9 @@ Tensors gradients_of(const Tensors& results, const Tensors& tangents, const Tens
 Tensors differentiate(const EntryPtr& entry, const Tensors& arguments, const Tensors& tangents) {
   Tensors inputs = arguments;
   inputs.insert(inputs.end(), tangents.begin(), tangents.end());
-  Tensors defined = derivative_of(entry).call(
-      0, inputs, [&] { return std::make_shared<DifferentiatedCallee>(entry, arguments.size()); });
+  Tensors defined = derivative_of(entry).call(0, inputs, [&] {
+    return std::make_shared<DifferentiatedCallee>(entry, arguments.size());
+  });
   Tensors gradients;
   size_t next = 0;
   for (const PureEntry::GradientInput& input : entry->gradient->inputs) {

@@ -159,8 +159,7 @@ void PureFunction::warn_if_often(const PureEntry& entry) {
     change = describe_(before->key[0], entry.key[0]);
   }
   warn("the pure function " + name_ + " has been traced " + std::to_string(kOften) +
-       " times (now at " + location_of(last_location()).str() + "); since the last time, " +
-       change +
+       " times (now at " + location_of(last_location()).str() + "); since the last time, " + change +
        ". Each distinct combination of shapes, dtypes and values of arguments that are not tensors "
        "is traced and compiled anew: pass a changing number as a tensor, and pad changing shapes");
 }

@@ -1,5 +1,5 @@
-// A function traced once for each kind of call, then called for almost nothing. Thread-safe:
-// threads that need the same trace at the same time make it once.
+// A function traced once for each kind of call, then called for almost nothing. Thread-safe: threads
+// that need the same trace at the same time make it once.
 #pragma once
 
 #include "pure/entry.h"

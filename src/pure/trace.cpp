@@ -140,9 +140,8 @@ class Tracer {
       tensor.detach_();
     }
     if (!spoilt.empty()) {
-      refuse(
-          "writes a value that requires gradients into a tensor from outside in place: return "
-          "it instead, or detach it first");
+      refuse("writes a value that requires gradients into a tensor from outside in place: return "
+             "it instead, or detach it first");
     }
   }
 

@@ -44,7 +44,8 @@ std::shared_ptr<OwnedSignature> call_signature(const std::string& name, Graph gr
   signature.tier = Tier::Call;
   for (const NodePtr& input : computation->graph.inputs) {
     const TensorType& type = input->type(0);
-    signature.arguments.emplace_back(OperandRef{static_cast<int32_t>(signature.operands.size())});
+    signature.arguments.emplace_back(
+        OperandRef{static_cast<int32_t>(signature.operands.size())});
     signature.operands.push_back({type.dtype, type.dims, row_major_strides(type.dims), 0});
   }
   for (GraphValue output : computation->graph.outputs) {
