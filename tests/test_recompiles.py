@@ -280,15 +280,15 @@ CASES = {
         "donation",
         rf"the result of aten::mul {LINE} no longer takes the memory of an input: something "
         "still holds that",
-        lambda: replaced(False, 6),
-        lambda: replaced(True, 6),
+        lambda: replaced(False, 1061),
+        lambda: replaced(True, 1061),
     ),
     "memory_free": Case(
         "donation",
         rf"the result of aten::mul {LINE} now takes the memory of an input, which nothing else "
         "holds any more",
-        lambda: replaced(True, 7),
-        lambda: replaced(False, 7),
+        lambda: replaced(True, 1063),
+        lambda: replaced(False, 1063),
     ),
     "tied": Case(
         "sharing",

@@ -8,8 +8,12 @@
 #include <c10/core/Device.h>
 
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace torch_xla {
@@ -21,6 +25,52 @@ int device_count();
 // Runs everything recorded on all devices. Returns once it is launched; with `wait`, once it is
 // computed. Throws the errors of programs, the awaited ones included.
 void sync(bool wait = false);
+
+// Eager mode, for the process: operations run as they are called instead of being recorded.
+void eager_mode(bool enabled);
+// False inside a compiled function, whatever was set.
+bool is_eager_mode();
+
+struct CompileOptions {
+  std::string name;         // of its programs, in messages
+  bool full_graph = false;  // reading a value inside throws
+  std::optional<int64_t> max_different_graphs;
+  std::map<std::string, std::string> xla_options;  // by the name of XLA's flag
+};
+
+class CompiledFunction;
+std::shared_ptr<CompiledFunction> make_compiled_function(CompileOptions options);
+// Between construction and end() operations of this thread are recorded, in eager mode too; what
+// was pending before runs before. end() runs what was recorded; without it (an exception passes)
+// the destructor does, and only warns of errors.
+class CompileRegion {
+ public:
+  explicit CompileRegion(std::shared_ptr<CompiledFunction> function);
+  ~CompileRegion();
+  CompileRegion(const CompileRegion&) = delete;
+  CompileRegion& operator=(const CompileRegion&) = delete;
+  void end();
+
+ private:
+  std::unique_ptr<class RegionScope> scope_;
+};
+
+// `fn` as one program: a function that records a call of `fn` and runs it when `fn` returns.
+template <typename Function>
+auto compile(Function fn, CompileOptions options = {}) {
+  return [fn = std::move(fn), compiled = make_compiled_function(std::move(options))](
+             auto&&... arguments) -> decltype(auto) {
+    CompileRegion region(compiled);
+    if constexpr (std::is_void_v<decltype(fn(std::forward<decltype(arguments)>(arguments)...))>) {
+      fn(std::forward<decltype(arguments)>(arguments)...);
+      region.end();
+    } else {
+      decltype(auto) result = fn(std::forward<decltype(arguments)>(arguments)...);
+      region.end();
+      return result;
+    }
+  };
+}
 
 // Moves a tensor in place: every handle of it (a parameter in a module, in an optimizer) is on
 // `device` afterwards. Before any backward through it.

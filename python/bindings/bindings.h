@@ -16,6 +16,7 @@ void bind_decompose(pybind11::module& m);
 void bind_explain(pybind11::module& m);
 void bind_timeline(pybind11::module& m);
 void bind_location(pybind11::module& m);
+void bind_eager(pybind11::module& m);
 void bind_pure(pybind11::module& m);
 
 }  // namespace torch_xla

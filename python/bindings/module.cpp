@@ -54,6 +54,7 @@ PYBIND11_MODULE(_XLAC, m) {
   bind_explain(m);
   bind_timeline(m);
   bind_location(m);
+  bind_eager(m);
   bind_pure(m);
 }
 

@@ -13,6 +13,7 @@ extension.load()
 from torch_xla import _compat, runtime  # noqa: E402
 from torch_xla._internal import integration  # noqa: E402
 from torch_xla.torch_xla import (  # noqa: E402
+    compile,
     device,
     device_count,
     devices,
@@ -26,6 +27,7 @@ from torch_xla.version import __version__  # noqa: E402
 
 __all__ = [
     "__version__",
+    "compile",
     "device",
     "device_count",
     "devices",

@@ -1,13 +1,12 @@
 """The functions of the package itself: devices, synchronisation, seeds."""
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
 from torch_xla import _XLAC, runtime
-from torch_xla._internal import rng, step_closures
+from torch_xla._internal import compiling, rng, step_closures
 from torch_xla._internal.devices import device_index, existing_device
 
 
@@ -41,14 +40,28 @@ def sync(wait: bool = False, reset_scope: bool = True) -> None:
     step_closures.run()
 
 
-@contextlib.contextmanager
-def step() -> Iterator[None]:
-    """A step of its own, as a context manager or a decorator: syncs before and after."""
-    sync()
-    try:
-        yield
-    finally:
-        sync()
+def compile(
+    f: Callable[..., Any] | None = None,
+    full_graph: bool = False,
+    name: str | None = None,
+    max_different_graphs: int | None = None,
+    custom_compile_options: Mapping[str, bool | int | float | str] | None = None,
+) -> Any:
+    """One program per call of a function or module, or per `with torch_xla.compile():`.
+
+    A decorator with and without parentheses, and a context manager. What is pending runs before;
+    inside, operations are recorded, in eager mode too; at the end they run. A region inside a
+    region joins it. `full_graph`: whatever would run something earlier raises RuntimeError.
+    `max_different_graphs`: more than that many different graphs raise RuntimeError with the
+    differences. `custom_compile_options`: XLA's options by name, for these programs.
+    """
+    compiled = compiling.Compiled(name, full_graph, max_different_graphs, custom_compile_options)
+    return compiled if f is None else compiled(f)
+
+
+def step() -> Any:
+    """A step of its own, as a context manager or a decorator: `compile` for a block."""
+    return compile()
 
 
 def manual_seed(seed: int, device: "torch.device | str | int | None" = None) -> None:

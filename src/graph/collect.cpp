@@ -112,6 +112,10 @@ void finish_graph(Graph& graph) {
   for (int32_t donated : graph.donated) {
     hasher.add(static_cast<uint64_t>(donated) + 1);
   }
+  for (const auto& [name, value] : graph.xla_options) {
+    hasher.add(std::string_view(name));
+    hasher.add(std::string_view(value));
+  }
   graph.hash = hasher.low();
   graph.hash_high = hasher.high();
 }

@@ -145,7 +145,7 @@ VariantPtr Structure::compile(const Graph& graph, const std::string& name) const
   std::vector<bool> promoted = choose_promoted(variants_, graph.numbers);
   std::vector<bool> changing = changing_places().update(graph);
   for (size_t i = 0; i < promoted.size(); ++i) {
-    promoted[i] = promoted[i] || changing[i];
+    promoted[i] = promoted[i] || changing[i] || graph.numbers_are_inputs;
   }
   LoweredModule module = lower_with(graph, name, promoted, variant->placement);
   variant->pinned = std::move(module.pinned);
@@ -153,12 +153,13 @@ VariantPtr Structure::compile(const Graph& graph, const std::string& name) const
   source.name = name;
   source.text = std::move(module.text);
   source.text_with_locations = std::move(module.text_with_locations);
+  source.options.xla_options = graph.xla_options;
   source.output_types = std::move(module.outputs);
   variant->program = load_or_compile(std::move(source));
   return variant;
 }
 
-VariantPtr Structure::find_or_compile(const Graph& graph, const std::string& name) {
+VariantPtr Structure::find_or_compile(const Graph& graph, const std::string& name, bool* missed) {
   VariantPtr compiled;
   std::chrono::duration<double> duration{};
   {
@@ -166,6 +167,9 @@ VariantPtr Structure::find_or_compile(const Graph& graph, const std::string& nam
     if (VariantPtr found = find(graph.numbers)) {
       metrics::counter("CachedCompile").add();
       return found;
+    }
+    if (missed != nullptr) {
+      *missed = true;
     }
     const auto start = std::chrono::steady_clock::now();
     compiled = compile(graph, name);

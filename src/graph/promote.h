@@ -22,8 +22,9 @@ class Structure {
  public:
   // The program for these numbers, compiled (by one thread at a time) on a miss: literals first,
   // then with every number that has been seen to differ as an input. `name` is the graph's in
-  // explanations and errors: "step_fn", or "sync at train.py:42" where no name was given.
-  VariantPtr find_or_compile(const Graph& graph, const std::string& name);
+  // explanations and errors: "step_fn", or "sync at train.py:42" where no name was given. `missed`,
+  // if given, tells whether there was a miss.
+  VariantPtr find_or_compile(const Graph& graph, const std::string& name, bool* missed = nullptr);
 
  private:
   VariantPtr find(const std::vector<Number>& numbers) const;

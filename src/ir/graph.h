@@ -4,6 +4,8 @@
 
 #include "ir/node.h"
 
+#include <map>
+
 namespace torch_xla {
 
 // A value inside a graph: input `index` when producer < 0, else output `index` of
@@ -28,6 +30,11 @@ struct Graph {
   std::vector<GraphValue> outputs;
   // donated[i]: the input whose buffer output i may reuse, or -1.
   std::vector<int32_t> donated;
+
+  // Every number is an input of the program (eager operations), not only those seen to change.
+  bool numbers_are_inputs = false;
+  // Options of XLA for this graph by name, part of the hash.
+  std::map<std::string, std::string> xla_options;
 
   // Structure only (signatures, links, input types, donations), without the numbers' values.
   uint64_t hash = 0;

@@ -6,6 +6,7 @@
 #include "ir/types.h"
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,6 +18,7 @@ struct CompileOptions {
   int64_t replicas = 1;
   int64_t partitions = 1;
   bool spmd = false;
+  std::map<std::string, std::string> xla_options;  // by the name of XLA's flag, without dashes
 };
 
 // One device's buffer. Destroying it frees the memory once the device is done with it.
@@ -50,6 +52,7 @@ struct ExecuteResult {
 class Completion {
  public:
   virtual ~Completion() = default;
+  virtual bool is_ready() = 0;
   virtual void await() = 0;  // blocks; throws the program's error
 };
 using CompletionPtr = std::shared_ptr<Completion>;

@@ -16,14 +16,26 @@ constexpr int kReplicas = 4;
 constexpr int kPartitions = 5;
 constexpr int kUseSpmd = 6;
 constexpr int kMapKey = 1, kMapValue = 2;
-constexpr int kBoolValue = 2;
+constexpr int kStringValue = 1, kBoolValue = 2;
 
-void write_flag(std::string& message, std::string_view name, bool value) {
-  std::string value_message, entry;
-  wire::write_integer(value_message, kBoolValue, value);
+void write_entry(std::string& message, std::string_view name, std::string_view value_message) {
+  std::string entry;
   wire::write_bytes(entry, kMapKey, name);
   wire::write_bytes(entry, kMapValue, value_message);
   wire::write_bytes(message, kFlags, entry);
+}
+
+void write_flag(std::string& message, std::string_view name, bool value) {
+  std::string value_message;
+  wire::write_integer(value_message, kBoolValue, value);
+  write_entry(message, name, value_message);
+}
+
+// XLA parses the text by the kind of the flag.
+void write_flag(std::string& message, std::string_view name, const std::string& value) {
+  std::string value_message;
+  wire::write_bytes(value_message, kStringValue, value);
+  write_entry(message, name, value_message);
 }
 
 }  // namespace
@@ -44,6 +56,9 @@ std::string encode_compile_options(const CompileOptions& options, std::string_vi
   if (platform == "cpu") {
     // By default XLA's CPU maximum(1, NaN) is 1 or NaN, whichever way the operands stand.
     write_flag(message, "xla_cpu_enable_fast_min_max", false);
+  }
+  for (const auto& [name, value] : options.xla_options) {
+    write_flag(message, name, value);
   }
   return message;
 }

@@ -50,6 +50,7 @@ namespace {
 class PluginCompletion final : public Completion {
  public:
   PluginCompletion(const Api& api, PJRT_Event* event) : event_(api, event) {}
+  bool is_ready() override { return event_.is_ready(); }
   void await() override { event_.await("running a program"); }
 
  private:

@@ -70,6 +70,10 @@ std::string cache_key(const ProgramSource& source) {
   hasher.add(static_cast<uint64_t>(source.options.replicas));
   hasher.add(static_cast<uint64_t>(source.options.partitions));
   hasher.add(static_cast<uint64_t>(source.options.spmd));
+  for (const auto& [name, value] : source.options.xla_options) {
+    hasher.add(std::string_view(name));
+    hasher.add(std::string_view(value));
+  }
   return hasher.hex();
 }
 

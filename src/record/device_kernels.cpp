@@ -1,7 +1,10 @@
 // Kernels that concern storages rather than values: allocation, views, resizing, copies across
 // devices, reading one element.
+#include "eager/mode.h"
 #include "record/call.h"
+#include "record/eager_call.h"
 #include "record/recorder.h"
+#include "storage/region.h"
 #include "storage/sync.h"
 
 #include <ATen/InferSize.h>
@@ -133,6 +136,7 @@ Tensor& set_nothing(Tensor& self) {
 c10::Scalar local_scalar_dense(const Tensor& self) {
   TORCH_CHECK(self.numel() == 1, "a Tensor with ", self.numel(),
               " elements cannot be converted to Scalar");
+  RunReason reason("aten::_local_scalar_dense (item(), bool(), int() or float() of a tensor)");
   at::AutoDispatchBelowADInplaceOrView guard;
   return at::_local_scalar_dense(to_cpu(self));
 }
@@ -149,11 +153,30 @@ void record_copy(const Tensor& self, const Tensor& source) {
   record_op(info, &stack);
 }
 
+// Host memory to the device: in eager mode done when this returns.
+void upload_into(const Tensor& self, const Tensor& source) {
+  switch (eager::mode()) {
+    case eager::Mode::Host:
+      copy_on_host_memory(self, source);
+      return;
+    case eager::Mode::Programs:
+      copy_from_cpu(self, source);
+      run_eagerly({state_of(self)});
+      return;
+    case eager::Mode::Off:
+      copy_from_cpu(self, source);
+  }
+}
+
 Tensor to_device(const Tensor& source, int device) {
-  pjrt::BufferPtr buffer = materialize(source);
+  std::shared_ptr<DeviceData> data = materialize_data(source);
+  pjrt::BufferPtr moved = data->buffer()->copy_to_device(device);
+  if (pjrt::client().host_memory()) {
+    moved->await_ready();  // the next operation may change the source in place
+  }
   Tensor copy = make_tensor(make_storage(source.storage().nbytes(), device), source.scalar_type(),
                             source.sizes(), source.strides(), source.storage_offset());
-  set_buffer(copy, buffer->copy_to_device(device));
+  set_buffer(copy, std::move(moved));
   return copy;
 }
 
@@ -171,6 +194,7 @@ Tensor& copy_(Tensor& self, const Tensor& source, bool /*non_blocking*/) {
     return self;
   }
   if (!is_xla(self)) {
+    RunReason reason("aten::copy_ to the CPU (cpu(), numpy(), tolist() or print)");
     at::AutoDispatchBelowADInplaceOrView guard;
     self.copy_(to_cpu(source));
     return self;
@@ -179,7 +203,7 @@ Tensor& copy_(Tensor& self, const Tensor& source, bool /*non_blocking*/) {
   if (!is_xla(source)) {
     TORCH_CHECK(source.device().is_cpu(), "cannot copy from ", source.device(), " to xla");
     source.expand(self.sizes());  // raises PyTorch's error when it does not fit
-    copy_from_cpu(self, source);
+    upload_into(self, source);
   } else if (source.device() != self.device()) {
     record_copy(self, to_device(source, self.device().index()));
   } else {

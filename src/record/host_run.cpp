@@ -2,6 +2,7 @@
 
 #include "record/call.h"
 #include "record/meta.h"
+#include "storage/region.h"
 #include "storage/sync.h"
 
 #include <ATen/ops/resize.h>
@@ -48,6 +49,7 @@ void write_back(const c10::IValue& target, const c10::IValue& computed) {
 void run_on_host(const OpInfo& info, torch::jit::Stack* stack) {
   size_t count = info.scalar_arguments.size();
   IValues arguments(stack->end() - static_cast<std::ptrdiff_t>(count), stack->end());
+  RunReason reason(info.name.c_str());
   sync_storages(states_of(arguments));  // one program for all of them
   auto read = [](const at::Tensor& tensor) { return is_xla(tensor) ? to_cpu(tensor) : tensor; };
   torch::jit::Stack host;

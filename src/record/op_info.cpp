@@ -142,10 +142,19 @@ void find_functional(OpInfo& info, const FunctionSchema& schema) {
   info.has_functional = false;
 }
 
+// The form that takes a generator, for those that would draw from the CPU's.
+OperatorHandle eager_form(const OperatorHandle& op) {
+  auto& dispatcher = c10::Dispatcher::singleton();
+  if (op.operator_name() == c10::OperatorName("aten::randperm", "")) {
+    return dispatcher.findSchemaOrThrow("aten::randperm", "generator");
+  }
+  return op;
+}
+
 }  // namespace
 
 OpInfo::OpInfo(const OperatorHandle& handle)
-    : op(handle), name(full_name(handle)), functional(handle) {
+    : op(handle), name(full_name(handle)), functional(handle), host{handle, {}, {}, false} {
   const FunctionSchema& schema = handle.schema();
   for (const Argument& argument : schema.arguments()) {
     scalar_arguments.push_back(is_scalar_argument(argument));
@@ -174,6 +183,7 @@ OpInfo::OpInfo(const OperatorHandle& handle)
     static_numbers = false;  // full and its like: the number is data
   }
   shape_only_self = (flags & kShapeOnlySelf) != 0;
+  host = {eager_form(op), mutated, return_alias, takes_cpu_tensors};
   std::string short_name = schema.name().substr(schema.name().find("::") + 2);
   counter = &metrics::counter((lowering != nullptr ? "xla::" : "aten::") + short_name);
 }

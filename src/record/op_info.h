@@ -2,6 +2,7 @@
 // for the table of call plans; kept for the life of the process; safe from any thread.
 #pragma once
 
+#include "eager/host_call.h"
 #include "lower/table.h"
 #include "metrics/metrics.h"
 
@@ -47,6 +48,7 @@ struct OpInfo {
   bool random = false;                  // draws from the device's generator
   bool dynamic_shape = false;           // output sizes depend on values
   bool takes_cpu_tensors = false;       // index operators accept indices from the CPU
+  eager::HostOperator host;             // how eager mode runs it on host memory
   metrics::Counter* counter = nullptr;  // xla::<op> or aten::<op>
 
   std::mutex mutex;  // guards `plans`

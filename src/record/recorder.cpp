@@ -3,11 +3,14 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/location.h"
+#include "eager/mode.h"
 #include "record/decompose.h"
+#include "record/eager_call.h"
 #include "record/generator.h"
 #include "record/host_run.h"
 #include "record/plan.h"
 #include "storage/scope.h"
+#include "storage/sync.h"
 #include "timeline/timeline.h"
 
 #include <ATen/ops/_conj_physical.h>
@@ -145,6 +148,35 @@ void link(const CallPlan& plan, const Call& call, const NodePtr& node,
   }
 }
 
+// Eager programs start from values, not from what another mode left to do.
+void run_pending_operands(const Call& call) {
+  std::vector<StatePtr> pending;
+  {
+    TraceLock lock;
+    for (c10::TensorImpl* tensor : call.tensors) {
+      if (state_of(*tensor)->pending()) {
+        pending.push_back(state_of(*tensor));
+      }
+    }
+  }
+  if (!pending.empty()) {
+    sync_storages(pending);
+  }
+}
+
+void run_at_once(const std::vector<Target>& targets, const at::Tensor& generator_state) {
+  std::vector<StatePtr> states;
+  for (const Target& target : targets) {
+    if (target.tensor.defined()) {
+      states.push_back(state_of(target.tensor));
+    }
+  }
+  if (generator_state.defined()) {
+    states.push_back(state_of(generator_state));
+  }
+  run_eagerly(states);
+}
+
 void push_returns(const OpInfo& info, const CallPlan& plan, std::vector<Target>& targets,
                   size_t argument_count, torch::jit::Stack* stack) {
   torch::jit::Stack returns;
@@ -177,9 +209,14 @@ void push_returns(const OpInfo& info, const CallPlan& plan, std::vector<Target>&
 void record_op(OpInfo& info, torch::jit::Stack* stack) {
   size_t count = info.scalar_arguments.size();
   c10::IValue* first = stack->data() + (stack->size() - count);
+  resolve_lazy_bits(first, count);
+  eager::Mode mode = eager::mode();
+  if (mode == eager::Mode::Host) {
+    run_on_host_memory(info, stack);
+    return;
+  }
   current_location();
   timeline::Scope span(timeline::Kind::Trace);
-  resolve_lazy_bits(first, count);
   Call call = read_call(info, first, count);
   c10::ArrayRef<c10::IValue> arguments(first, count);
   const CallPlan& plan = find_plan(info, call, arguments);
@@ -190,6 +227,9 @@ void record_op(OpInfo& info, torch::jit::Stack* stack) {
     }
     return;
   }
+  if (mode == eager::Mode::Programs) {
+    run_pending_operands(call);
+  }
   at::Generator generator;
   at::Tensor generator_state;
   if (plan.signature.random) {
@@ -199,7 +239,11 @@ void record_op(OpInfo& info, torch::jit::Stack* stack) {
   NodePtr node = make_op_node(plan, call);
   std::vector<Target> targets = make_targets(info, plan, call.device, arguments);
   link(plan, call, node, targets, generator, generator_state);
-  watch_growth();
+  if (mode == eager::Mode::Programs) {
+    run_at_once(targets, generator_state);
+  } else {
+    watch_growth();
+  }
   push_returns(info, plan, targets, count, stack);
 }
 

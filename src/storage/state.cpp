@@ -3,6 +3,8 @@
 #include "base/error.h"
 #include "storage/scope.h"
 
+#include <c10/core/CPUAllocator.h>
+
 #include <atomic>
 #include <deque>
 
@@ -20,13 +22,76 @@ DeviceData::DeviceData(pjrt::BufferPtr buffer)
   type = buffer_->type();
 }
 
-pjrt::BufferPtr DeviceData::buffer() {
-  std::unique_lock<std::mutex> lock(mutex_);
+DeviceData::DeviceData(TensorType t, int device, c10::Storage host)
+    : device(device), host_(std::move(host)), owns_host_(true) {
+  type = std::move(t);
+}
+
+pjrt::BufferPtr DeviceData::wait_for_buffer(std::unique_lock<std::mutex>& lock) {
   changed_.wait(lock, [this] { return buffer_ != nullptr || error_ != nullptr; });
   if (error_) {
     std::rethrow_exception(error_);
   }
   return buffer_;
+}
+
+pjrt::BufferPtr DeviceData::buffer() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  if (owns_host_ && buffer_ == nullptr) {
+    buffer_ = pjrt::client().buffer_from_host(host_.data(), type, device,
+                                              std::make_shared<c10::Storage>(host_));
+  }
+  return wait_for_buffer(lock);
+}
+
+c10::Storage DeviceData::host() {
+  pjrt::BufferPtr buffer;
+  {
+    std::unique_lock<std::mutex> lock(mutex_);
+    if (host_) {
+      return host_;
+    }
+    buffer = wait_for_buffer(lock);
+  }
+  void* bytes = buffer->nbytes() > 0 ? buffer->host_pointer() : nullptr;
+  auto* owner = new pjrt::BufferPtr(buffer);
+  c10::DataPtr data(
+      bytes, owner, [](void* context) { delete static_cast<pjrt::BufferPtr*>(context); },
+      c10::Device(c10::kCPU));
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!host_) {
+    host_ = c10::Storage(c10::Storage::use_byte_size_t(), static_cast<size_t>(buffer->nbytes()),
+                         std::move(data), c10::GetCPUAllocator(), /*resizable=*/true);
+  }
+  return host_;
+}
+
+void DeviceData::read_until(pjrt::CompletionPtr done) {
+  constexpr size_t kFew = 4;  // looking whether they are done costs more than keeping them
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (readers_.size() >= kFew) {
+    std::erase_if(readers_, [](const auto& reader) { return reader->is_ready(); });
+  }
+  readers_.push_back(std::move(done));
+}
+
+void DeviceData::begin_write() {
+  std::vector<pjrt::CompletionPtr> readers;
+  pjrt::BufferPtr stale;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    readers.swap(readers_);
+    if (owns_host_) {
+      stale = std::move(buffer_);
+    }
+  }
+  for (const auto& reader : readers) {
+    try {
+      reader->await();
+    } catch (const Error&) {
+      // A program that failed has also stopped reading; its error belongs to its results.
+    }
+  }
 }
 
 void DeviceData::fulfil(pjrt::BufferPtr buffer) {

@@ -9,6 +9,8 @@
 #include "ir/node.h"
 #include "pjrt/client.h"
 
+#include <c10/core/Storage.h>
+
 #include <condition_variable>
 #include <exception>
 #include <memory>
@@ -27,27 +29,44 @@ class TraceLock {
   std::unique_lock<std::mutex> lock_;
 };
 
-// A buffer on a device, there now or promised by a program being compiled or launched.
+// A buffer on a device, there now or promised by a program being compiled or launched, or memory
+// of the host that becomes a buffer, without a copy, when a program needs one.
 class DeviceData : public Data {
  public:
   DeviceData(TensorType type, int device);
   DeviceData(pjrt::BufferPtr buffer);
+  // `host`: from PyTorch's CPU allocator.
+  DeviceData(TensorType type, int device, c10::Storage host);
 
   // Blocks until launched; throws what went wrong with the program that makes it.
   pjrt::BufferPtr buffer();
   void fulfil(pjrt::BufferPtr buffer);
   void fail(std::exception_ptr error);
 
+  // Only where the device's memory is the host's.
+  // The bytes in place; blocks until computed.
+  c10::Storage host();
+  // A program reads the bytes until `done`.
+  void read_until(pjrt::CompletionPtr done);
+  // Blocks until no program reads the bytes, so that the caller may change them.
+  void begin_write();
+
   const int device;
-  // Storages whose current value this is (guarded by the trace lock): none left means that a
-  // program may reuse the buffer.
+  // Storages whose current value this is and operations that use the bytes (guarded by the trace
+  // lock): none left means that a program may reuse the buffer.
   int holders = 0;
+  // Of these, operations that use the bytes; each has a reference to the node, too.
+  int pins = 0;
 
  private:
+  pjrt::BufferPtr wait_for_buffer(std::unique_lock<std::mutex>& lock);
   std::mutex mutex_;
   std::condition_variable changed_;
   pjrt::BufferPtr buffer_;
   std::exception_ptr error_;
+  c10::Storage host_;       // empty until asked for
+  bool owns_host_ = false;  // false: it is `buffer_`'s memory
+  std::vector<pjrt::CompletionPtr> readers_;
 };
 
 DeviceData* device_data(const Node& node);  // null unless node is a Data leaf

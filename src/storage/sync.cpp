@@ -6,9 +6,12 @@
 #include "graph/promote.h"
 #include "metrics/metrics.h"
 #include "storage/programs.h"
+#include "storage/region.h"
 #include "storage/scope.h"
 #include "timeline/timeline.h"
 
+#include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <deque>
 #include <unordered_map>
@@ -26,12 +29,48 @@ struct Result {
   NodePtr leaf;       // what it holds from now on
 };
 
+// Keeps other threads from donating what a program is about to read.
+class InputHold {
+ public:
+  // With the trace lock held.
+  explicit InputHold(const Graph& graph) {
+    std::vector<bool> donated(graph.inputs.size(), false);
+    for (int32_t input : graph.donated) {
+      if (input >= 0) {
+        donated[input] = true;
+      }
+    }
+    for (size_t i = 0; i < donated.size(); ++i) {
+      DeviceData* data = device_data(*graph.inputs[i]);
+      if (data != nullptr && !donated[i]) {
+        ++data->holders;
+        inputs_.push_back(graph.inputs[i]);
+      }
+    }
+  }
+  ~InputHold() {
+    TraceLock lock;
+    for (const NodePtr& input : inputs_) {
+      --device_data(*input)->holders;
+    }
+  }
+  InputHold(const InputHold&) = delete;
+  InputHold& operator=(const InputHold&) = delete;
+
+ private:
+  std::vector<NodePtr> inputs_;
+};
+
+enum class RunMode { Lazy, Eager };  // Eager: one operation of eager mode
+
 struct Run {
   int device = 0;
   std::string name;
+  RunMode mode = RunMode::Lazy;
   Graph graph;
   std::vector<Result> results;
   std::vector<std::shared_ptr<DeviceData>> outputs;  // per graph output
+  std::unique_ptr<InputHold> hold;
 };
 
 // Programs launched on a device and not known to be done; a launch waits for the one before the
@@ -159,9 +198,10 @@ struct ValueHash {
 
 // With the trace lock held: builds the graph of the states' pending values and replaces these by
 // promised Data leaves, so that other threads go on recording on top of them at once.
-Run prepare(int device, std::vector<StatePtr> states, bool donate) {
+Run prepare(int device, std::vector<StatePtr> states, bool donate, RunMode mode = RunMode::Lazy) {
   Run run;
   run.device = device;
+  run.mode = mode;
   std::vector<Value> outputs;
   std::vector<const Node*> former;
   std::unordered_map<Value, size_t, ValueHash> output_index;
@@ -180,7 +220,12 @@ Run prepare(int device, std::vector<StatePtr> states, bool donate) {
   if (donate) {
     assign_donations(run.graph, former);
   }
+  if (const ActiveRegion* region = current_region()) {
+    run.graph.xla_options = region->function->xla_options;
+  }
+  run.graph.numbers_are_inputs = mode == RunMode::Eager;
   finish_graph(run.graph);
+  run.hold = std::make_unique<InputHold>(run.graph);
   std::vector<NodePtr> leaves;
   for (const Value& output : outputs) {
     run.outputs.push_back(std::make_shared<DeviceData>(output.type(), device));
@@ -195,9 +240,12 @@ Run prepare(int device, std::vector<StatePtr> states, bool donate) {
   return run;
 }
 
-std::string run_name(const Run& run) {
+std::string run_name(const Run& run, const ActiveRegion* region) {
   if (!run.name.empty()) {
     return run.name;
+  }
+  if (region != nullptr && !region->function->name.empty()) {
+    return region->function->name;
   }
   return run.graph.nodes.empty() ? "sync" : "sync at " + location_of(last_location()).str();
 }
@@ -253,9 +301,20 @@ std::vector<pjrt::BufferPtr> launch(const Run& run, const Variant& variant, cons
     inputs.push_back(buffer.get());
   }
   donated.resize(inputs.size(), false);
-  metrics::Timed timed(metrics::metric("ExecuteTime"));
-  return launch_watched(name, variant.program->executable(), inputs, donated, run.device,
-                        completion);
+  std::vector<pjrt::BufferPtr> outputs;
+  {
+    metrics::Timed timed(metrics::metric("ExecuteTime"));
+    outputs = launch_watched(name, variant.program->executable(), inputs, donated, run.device,
+                             completion);
+  }
+  if (*completion && pjrt::client().host_memory()) {
+    for (size_t i = 0; i < run.graph.inputs.size(); ++i) {
+      if (!donated[i]) {
+        device_data(*run.graph.inputs[i])->read_until(*completion);
+      }
+    }
+  }
+  return outputs;
 }
 
 // Storages whose former buffer still exists return to it, as if the step had not been recorded;
@@ -277,18 +336,39 @@ void roll_back(Run& run, const std::exception_ptr& error) {
   }
 }
 
+VariantPtr find_variant(const Run& run, const ActiveRegion* region) {
+  auto structure = find_structure(run.graph);
+  if (run.mode == RunMode::Lazy) {
+    return structure->find_or_compile(run.graph, run_name(run, region));
+  }
+  auto start = std::chrono::steady_clock::now();
+  bool compiled = false;
+  VariantPtr variant = structure->find_or_compile(run.graph, run_name(run, region), &compiled);
+  if (compiled) {
+    std::chrono::duration<double, std::nano> spent = std::chrono::steady_clock::now() - start;
+    metrics::counter("EagerOpCompileCount").add();
+    metrics::metric("EagerOpCompileTime").add(spent.count());
+  }
+  return variant;
+}
+
 void execute(Run run) {
   if (run.graph.outputs.empty()) {
     return;
   }
   try {
-    const std::string name = run_name(run);
-    VariantPtr variant = find_structure(run.graph)->find_or_compile(run.graph, name);
+    ActiveRegion* region = current_region();
+    if (region != nullptr) {
+      region->function->admit(run.graph);
+    }
+    const std::string name = run_name(run, region);
+    VariantPtr variant = find_variant(run, region);
     pjrt::CompletionPtr completion;
     std::vector<pjrt::BufferPtr> buffers = launch(run, *variant, name, &completion);
     for (size_t i = 0; i < buffers.size(); ++i) {
       run.outputs[i]->fulfil(buffers[i]);
     }
+    run.hold.reset();
     run.graph = {};
     Flights::of(run.device).launched(std::move(completion));
   } catch (...) {
@@ -319,9 +399,34 @@ std::vector<StatePtr> with_shared_values(std::vector<StatePtr> roots,
   return roots;
 }
 
+// At the line that would make things run where they must not.
+void check_may_run(const std::vector<StatePtr>& states) {
+  if (!running_is_forbidden()) {
+    return;
+  }
+  {
+    TraceLock lock;
+    if (std::none_of(states.begin(), states.end(), [](const auto& s) { return s->pending(); })) {
+      return;
+    }
+  }
+  throw_unexpected_run();
+}
+
+std::vector<StatePtr> all_pending(int device) {
+  std::vector<StatePtr> states;
+  TraceLock lock;
+  states = pending_states(device);
+  return states;
+}
+
 }  // namespace
 
 void sync_device(int device, bool wait, const std::string& name) {
+  if (running_is_forbidden()) {
+    RunReason reason("A sync of the device");
+    check_may_run(all_pending(device));
+  }
   refuse_while_tracing("torch_xla.sync() was called: call it after the function");
   current_location();
   reset_recorded_nodes();
@@ -345,7 +450,28 @@ void sync_all_devices(bool wait, const std::string& name) {
   }
 }
 
+void run_eagerly(const std::vector<StatePtr>& states) {
+  metrics::Timed timed(metrics::metric("EagerOpExecuteTime"));
+  std::unordered_map<int, std::vector<StatePtr>> by_device;
+  std::vector<Run> runs;
+  {
+    TraceLock lock;
+    for (const StatePtr& state : states) {
+      if (state->pending()) {
+        by_device[state->device].push_back(state);
+      }
+    }
+    for (auto& [device, pending] : by_device) {
+      runs.push_back(prepare(device, pending, false, RunMode::Eager));
+    }
+  }
+  for (Run& run : runs) {
+    execute(std::move(run));
+  }
+}
+
 void sync_storages(const std::vector<StatePtr>& states) {
+  check_may_run(states);
   refuse_while_tracing(
       "the program asked for the value of a tensor (.item(), print, .cpu(), .numpy(), a condition "
       "on it, or a result whose shape depends on data). Values exist only when the traced program "
@@ -376,19 +502,20 @@ void sync_storages(const std::vector<StatePtr>& states) {
 
 void wait_device(int device) { Flights::of(device).wait(); }
 
-pjrt::BufferPtr materialize(const at::Tensor& tensor) {
+std::shared_ptr<DeviceData> materialize_data(const at::Tensor& tensor) {
   StatePtr state = state_of(tensor);
   sync_storages({state});
-  NodePtr leaf;
   {
     TraceLock lock;
-    leaf = value_of(*tensor.unsafeGetTensorImpl()).node;
+    const Value& value = value_of(*tensor.unsafeGetTensorImpl());
+    if (value.node->kind == Node::Kind::Data) {
+      return std::static_pointer_cast<DeviceData>(value.node->data);
+    }
   }
-  if (leaf->kind != Node::Kind::Data) {  // never written: zeros were just recorded
-    return materialize(tensor);
-  }
-  return device_data(*leaf)->buffer();
+  return materialize_data(tensor);  // never written: zeros were just recorded
 }
+
+pjrt::BufferPtr materialize(const at::Tensor& tensor) { return materialize_data(tensor)->buffer(); }
 
 std::string pending_text(const std::vector<at::Tensor>& tensors, GraphText kind) {
   Graph graph;

@@ -17,10 +17,16 @@ void sync_all_devices(bool wait, const std::string& name = {});
 // What these storages need, and what other storages hold of it.
 void sync_storages(const std::vector<StatePtr>& states);
 
+// The same for what one operation of eager mode just recorded, as a program whose numbers are
+// inputs, so that other numbers need no other program.
+void run_eagerly(const std::vector<StatePtr>& states);
+
 // Blocks until programs launched on the device are done; throws the first of their errors.
 void wait_device(int device);
 
-// The storage's buffer, run if pending, awaited until launched (not until computed).
+// The storage's value, run if pending (not awaited).
+std::shared_ptr<DeviceData> materialize_data(const at::Tensor& tensor);
+// Its buffer, awaited until launched (not until computed).
 pjrt::BufferPtr materialize(const at::Tensor& tensor);
 
 // A CPU tensor with the same sizes, strides and values. Blocks.

@@ -100,6 +100,15 @@ at::Tensor make_tensor(c10::Storage storage, DType dtype, c10::IntArrayRef sizes
   return tensor;
 }
 
+at::Tensor cpu_tensor(c10::Storage storage, DType dtype, c10::IntArrayRef sizes,
+                      c10::IntArrayRef strides, int64_t offset) {
+  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
+      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU),
+      c10::scalarTypeToTypeMeta(dtype));
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides, offset);
+  return tensor;
+}
+
 void check_allocation(int64_t nbytes, int device) {
   constexpr int64_t kAlwaysFine = int64_t{1} << 30;
   if (nbytes <= kAlwaysFine) {

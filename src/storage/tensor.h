@@ -19,6 +19,9 @@ c10::Device device_of(int index);
 c10::Storage make_storage(int64_t nbytes, int device);
 at::Tensor make_tensor(c10::Storage storage, DType dtype, c10::IntArrayRef sizes,
                        c10::IntArrayRef strides, int64_t offset = 0);
+// The same for CPU memory.
+at::Tensor cpu_tensor(c10::Storage storage, DType dtype, c10::IntArrayRef sizes,
+                      c10::IntArrayRef strides, int64_t offset);
 at::Tensor empty_tensor(DType dtype, c10::IntArrayRef sizes, c10::IntArrayRef strides, int device);
 
 // Refuses, at the user's line, what no device could hold.

@@ -6,7 +6,6 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
-#include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
 
 namespace torch_xla {
@@ -26,12 +25,21 @@ pjrt::BufferPtr buffer_from_cpu(const at::Tensor& dense, const TensorType& frame
                                          std::move(keep_alive));
 }
 
-// The buffer's bytes as a flat CPU tensor, in place where the device's memory is the host's.
-at::Tensor frame_on_host(const pjrt::BufferPtr& buffer) {
+// The value's bytes as a flat CPU tensor, in place where the device's memory is the host's.
+at::Tensor frame_on_host(DeviceData& data) {
   metrics::Timed timed(metrics::metric("TransferFromDeviceTime"));
-  const TensorType& type = buffer->type();
+  const TensorType& type = data.type;
   metrics::metric("InboundData", metrics::Unit::Bytes).add(static_cast<double>(type.nbytes()));
   auto options = at::TensorOptions().dtype(type.dtype);
+  if (pjrt::client().host_memory()) {
+    auto host = [&] {
+      timeline::Scope wait(timeline::Kind::Wait);
+      return data.host();
+    }();
+    timeline::Scope span(timeline::Kind::Download, {}, type.nbytes());
+    return cpu_tensor(std::move(host), type.dtype, {type.numel()}, {1}, 0);
+  }
+  pjrt::BufferPtr buffer = data.buffer();
   {
     timeline::Scope wait(timeline::Kind::Wait);
     buffer->await_ready();
@@ -39,10 +47,6 @@ at::Tensor frame_on_host(const pjrt::BufferPtr& buffer) {
   timeline::Scope span(timeline::Kind::Download, {}, type.nbytes());
   if (type.numel() == 0) {
     return at::empty({0}, options);
-  }
-  if (void* pointer = buffer->host_pointer()) {
-    return at::from_blob(
-        pointer, {type.numel()}, [buffer](void*) {}, options);
   }
   at::Tensor flat = at::empty({type.numel()}, options);
   buffer->copy_to_host(flat.mutable_data_ptr(), flat.nbytes());
@@ -73,7 +77,7 @@ bool covers_storage(const at::Tensor& tensor) {
 
 at::Tensor to_cpu(const at::Tensor& tensor) {
   at::AutoDispatchBelowADInplaceOrView guard;
-  at::Tensor window = window_on_host(frame_on_host(materialize(tensor)), tensor);
+  at::Tensor window = window_on_host(frame_on_host(*materialize_data(tensor)), tensor);
   auto options = at::TensorOptions().dtype(tensor.scalar_type());
   at::Tensor result = is_dense_permutation(tensor.sizes(), tensor.strides())
                           ? at::empty_strided(tensor.sizes(), tensor.strides(), options)

@@ -1,1 +1,5 @@
 """Interfaces that may change."""
+
+from torch_xla.experimental.eager import eager_mode, eager_mode_context, is_eager_mode
+
+__all__ = ["eager_mode", "eager_mode_context", "is_eager_mode"]

@@ -1,0 +1,252 @@
+#include "eager/host_access.h"
+
+#include "storage/internal_ops.h"
+#include "storage/scope.h"
+#include "storage/sync.h"
+
+#include <ATen/ops/clone.h>
+#include <c10/core/CPUAllocator.h>
+
+#include <cstring>
+
+namespace torch_xla::eager {
+
+namespace {
+
+constexpr size_t kFewEntries = 12;
+
+c10::Storage allocate(size_t nbytes) {
+  c10::Allocator* allocator = c10::GetCPUAllocator();
+  return c10::Storage(c10::Storage::use_byte_size_t(), nbytes, allocator->allocate(nbytes),
+                      allocator, /*resizable=*/true);
+}
+
+// The frame of a storage, as the tensor that covers it sees it; flat if none does.
+TensorType frame_of(const at::Tensor& tensor, size_t storage_nbytes) {
+  bool covers = tensor.storage_offset() == 0 && tensor.nbytes() == storage_nbytes &&
+                is_dense_permutation(tensor.sizes(), tensor.strides());
+  if (covers) {
+    return make_output_spec(tensor.scalar_type(), tensor.sizes(), tensor.strides()).frame;
+  }
+  return {tensor.scalar_type(), {static_cast<int64_t>(storage_nbytes / tensor.element_size())}};
+}
+
+NodePtr host_leaf(TensorType type, int device, c10::Storage host) {
+  return make_data_node(std::make_shared<DeviceData>(std::move(type), device, std::move(host)));
+}
+
+// Nothing else can see the result's memory, and freeing it runs no code of others.
+bool is_ours_to_keep(const at::Tensor& result) {
+  const c10::Storage& storage = result.storage();
+  return result.use_count() == 1 && storage.use_count() == 1 &&
+         storage.data_ptr().get_deleter() == c10::GetCPUAllocator()->raw_deleter();
+}
+
+}  // namespace
+
+HostAccess::~HostAccess() { unpin_all(); }
+
+HostAccess::Entry& HostAccess::find(const c10::Storage& storage) {
+  StorageState* state = state_of(storage).get();
+  if (entries_.size() <= kFewEntries) {
+    for (Entry& entry : entries_) {
+      if (entry.state == state) {
+        return entry;
+      }
+    }
+  } else {
+    for (size_t i = index_.size(); i < entries_.size(); ++i) {
+      index_[entries_[i].state] = i;
+    }
+    auto found = index_.find(state);
+    if (found != index_.end()) {
+      return entries_[found->second];
+    }
+  }
+  Entry& entry = entries_.emplace_back();
+  entry.storage = storage;
+  entry.state = state;
+  return entry;
+}
+
+void HostAccess::add(const at::Tensor& tensor, bool write) {
+  Entry& entry = find(tensor.storage());
+  entry.write = entry.write || write;
+  if (!entry.first.defined()) {
+    entry.first = tensor;
+  }
+}
+
+// Pins every entry's value, or none: then says which are pending and which were never written.
+bool HostAccess::pin_all(std::vector<StatePtr>& pending, std::vector<Entry*>& missing) {
+  TraceLock lock;
+  for (Entry& entry : entries_) {
+    check_scope(*entry.state);
+    if (entry.state->pending()) {
+      pending.push_back(entry.state->shared_from_this());
+    } else if (!entry.state->value()) {
+      missing.push_back(&entry);
+    }
+  }
+  if (!pending.empty() || !missing.empty()) {
+    return false;
+  }
+  for (Entry& entry : entries_) {
+    entry.leaf = entry.state->value().node;
+    DeviceData& data = *device_data(*entry.leaf);
+    ++data.holders;
+    ++data.pins;
+    // One reference is the storage's, and each pin has one.
+    entry.shared = entry.leaf.use_count() > 1 + static_cast<size_t>(data.pins);
+  }
+  return true;
+}
+
+void HostAccess::unpin_all() {
+  std::vector<NodePtr> last;  // freed without the lock
+  TraceLock lock;
+  for (Entry& entry : entries_) {
+    if (entry.leaf) {
+      DeviceData& data = *device_data(*entry.leaf);
+      --data.holders;
+      --data.pins;
+      // A reference without a pin would look like another value that shares the memory.
+      if (entry.leaf.use_count() == 1) {
+        last.push_back(std::move(entry.leaf));
+      }
+      entry.leaf.reset();
+    }
+  }
+}
+
+bool HostAccess::replace(Entry& entry) {
+  size_t nbytes = std::max(entry.storage.nbytes(), entry.host.nbytes());
+  c10::Storage memory = allocate(nbytes);
+  auto* bytes = static_cast<char*>(memory.mutable_data());
+  if (entry.host.nbytes() > 0) {
+    std::memcpy(bytes, entry.host.data(), entry.host.nbytes());
+  }
+  std::memset(bytes + entry.host.nbytes(), 0, nbytes - entry.host.nbytes());
+  DeviceData& old = *device_data(*entry.leaf);
+  TensorType type = old.type;
+  if (static_cast<size_t>(type.nbytes()) != nbytes) {
+    type.dims = {static_cast<int64_t>(nbytes / c10::elementSize(type.dtype))};
+  }
+  NodePtr leaf = host_leaf(std::move(type), old.device, memory);
+  {
+    TraceLock lock;
+    if (entry.state->value().node != entry.leaf) {
+      return false;
+    }
+    entry.state->set_value({leaf, 0});
+    --old.holders;
+    --old.pins;
+    ++device_data(*leaf)->holders;
+    ++device_data(*leaf)->pins;
+  }
+  entry.leaf = std::move(leaf);
+  entry.host = std::move(memory);
+  return true;
+}
+
+bool HostAccess::open_memory(Entry& entry) {
+  DeviceData& data = *device_data(*entry.leaf);
+  entry.host = data.host();
+  if ((entry.write && entry.shared) || entry.host.nbytes() < entry.storage.nbytes()) {
+    return replace(entry);
+  }
+  if (entry.write) {
+    data.begin_write();
+  }
+  return true;
+}
+
+void HostAccess::open() {
+  bool opened = false;
+  while (!opened) {
+    std::vector<StatePtr> pending;
+    std::vector<Entry*> missing;
+    if (!pin_all(pending, missing)) {
+      for (Entry* entry : missing) {
+        size_t nbytes = entry->storage.nbytes();
+        NodePtr leaf =
+            host_leaf(frame_of(entry->first, nbytes), entry->state->device, allocate(nbytes));
+        TraceLock lock;
+        if (!entry->state->value()) {
+          entry->state->set_value({std::move(leaf), 0});
+        }
+      }
+      sync_storages(pending);
+      continue;
+    }
+    opened = std::all_of(entries_.begin(), entries_.end(),
+                         [this](Entry& entry) { return open_memory(entry); });
+    if (!opened) {
+      unpin_all();
+    }
+  }
+}
+
+at::Tensor HostAccess::view(const at::Tensor& tensor) {
+  at::Tensor view = cpu_tensor(find(tensor.storage()).host, tensor.scalar_type(), tensor.sizes(),
+                               tensor.strides(), tensor.storage_offset());
+  if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
+    view.unsafeGetTensorImpl()->set_wrapped_number(true);
+  }
+  return view;
+}
+
+at::Tensor HostAccess::adopt(const at::Tensor& result, int device) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      result.layout() == c10::kStrided && result.device().is_cpu(),
+      "the xla device has only strided tensors, an operator returned one of layout ",
+      result.layout(), " on ", result.device());
+  auto wrap = [&](const c10::Storage& storage) {
+    at::Tensor tensor = make_tensor(storage, result.scalar_type(), result.sizes(), result.strides(),
+                                    result.storage_offset());
+    tensor._set_conj(result.is_conj());
+    tensor._set_neg(result.is_neg());
+    return tensor;
+  };
+  for (const Entry& entry : entries_) {
+    if (entry.host.is_alias_of(result.storage())) {
+      return wrap(entry.storage);
+    }
+  }
+  for (const auto& [memory, storage] : adopted_) {
+    if (memory.is_alias_of(result.storage())) {
+      return wrap(storage);
+    }
+  }
+  if (!is_ours_to_keep(result)) {
+    return adopt(at::clone(result), device);
+  }
+  const c10::Storage& memory = result.storage();
+  c10::Storage storage = make_storage(static_cast<int64_t>(memory.nbytes()), device);
+  NodePtr leaf = host_leaf(frame_of(result, memory.nbytes()), device, memory);
+  {
+    TraceLock lock;
+    state_of(storage)->set_value({std::move(leaf), 0});
+  }
+  adopted_.emplace_back(memory, storage);
+  return wrap(storage);
+}
+
+void HostAccess::update(const at::Tensor& tensor, const at::Tensor& view) {
+  if (tensor.sizes() == view.sizes() && tensor.strides() == view.strides()) {
+    return;
+  }
+  Entry& entry = find(tensor.storage());
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(view.sizes(), view.strides(),
+                                                      view.storage_offset());
+  size_t nbytes = entry.host.nbytes();
+  if (nbytes == entry.storage.nbytes()) {
+    return;
+  }
+  entry.storage.unsafeGetStorageImpl()->set_nbytes(nbytes);
+  NodePtr leaf = host_leaf(frame_of(tensor, nbytes), entry.state->device, entry.host);
+  TraceLock lock;
+  entry.state->set_value({std::move(leaf), 0});
+}
+
+}  // namespace torch_xla::eager

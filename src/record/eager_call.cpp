@@ -1,0 +1,110 @@
+#include "record/eager_call.h"
+
+#include "eager/host_access.h"
+#include "record/call.h"
+#include "record/generator.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/clone.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/ones_like.h>
+
+namespace torch_xla {
+
+namespace {
+
+// A CPU generator seeded by the device's, which goes on by one: as programs do when they call a
+// CPU kernel that draws.
+at::Generator draw_generator(const at::Generator& of_device) {
+  at::Tensor state = xla_generator(of_device).state_tensor();
+  eager::HostAccess access;
+  access.add(state, /*write=*/true);
+  access.open();
+  auto* words = static_cast<uint64_t*>(access.view(state).mutable_data_ptr());
+  static std::mutex drawing;
+  std::lock_guard<std::mutex> lock(drawing);
+  uint64_t seed = words[0] ^ (words[1]++ * 0x9E3779B97F4A7C15ull);
+  return at::make_generator<at::CPUGeneratorImpl>(seed);
+}
+
+int device_of_call(c10::ArrayRef<c10::IValue> arguments) {
+  for (const c10::IValue& argument : arguments) {
+    if (argument.isTensor() && is_xla(argument.toTensor())) {
+      return argument.toTensor().device().index();
+    }
+    if (argument.isDevice() && argument.toDevice().has_index()) {
+      return argument.toDevice().index();
+    }
+  }
+  return current_device();
+}
+
+// Puts the generator where the operator that runs takes it.
+void give_generator(const OpInfo& info, torch::jit::Stack* stack) {
+  size_t count = info.scalar_arguments.size();
+  auto first = stack->end() - static_cast<std::ptrdiff_t>(count);
+  int device = device_of_call({stack->data() + (stack->size() - count), count});
+  const auto& schema = info.host.op.schema().arguments();
+  for (size_t i = 0; i < schema.size(); ++i) {
+    if (schema[i].name() != "generator") {
+      continue;
+    }
+    if (schema.size() > count) {
+      first = stack->insert(first + static_cast<std::ptrdiff_t>(i), c10::IValue()) -
+              static_cast<std::ptrdiff_t>(i);
+    }
+    c10::IValue& generator = *(first + static_cast<std::ptrdiff_t>(i));
+    generator = draw_generator(generator.isGenerator() ? generator.toGenerator()
+                                                       : default_generator(device));
+  }
+}
+
+// The CPU's kernel draws from the CPU's generator and cannot be given another.
+void run_dropout(torch::jit::Stack* stack) {
+  at::Tensor input = torch::jit::peek(*stack, 0, 3).toTensor();
+  double p = torch::jit::peek(*stack, 1, 3).toDouble();
+  std::optional<bool> train = torch::jit::peek(*stack, 2, 3).toOptional<bool>();
+  torch::jit::drop(*stack, 3);
+  at::Tensor output;
+  at::Tensor mask;
+  if (train.value_or(true)) {
+    mask = at::empty_like(input, input.options().dtype(at::kBool)).bernoulli_(1 - p);
+    output = at::mul(input, mask).mul_(p < 1 ? 1 / (1 - p) : 0);
+  } else {
+    mask = at::ones_like(input, input.options().dtype(at::kBool));
+    output = at::clone(input);
+  }
+  torch::jit::push(*stack, std::move(output), std::move(mask));
+}
+
+}  // namespace
+
+void run_on_host_memory(const OpInfo& info, torch::jit::Stack* stack) {
+  if (info.lowering != nullptr) {
+    info.counter->add();
+  }
+  if (info.name == "aten::native_dropout") {
+    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    run_dropout(stack);
+    return;
+  }
+  if (info.random) {
+    give_generator(info, stack);
+  }
+  eager::call_on_host(info.host, stack, current_device());
+}
+
+void copy_on_host_memory(const at::Tensor& destination, const at::Tensor& source) {
+  metrics::Timed timed(metrics::metric("TransferToDeviceTime"));
+  metrics::metric("OutboundData", metrics::Unit::Bytes)
+      .add(static_cast<double>(destination.nbytes()));
+  eager::HostAccess access;
+  access.add(destination, /*write=*/true);
+  access.open();
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  access.view(destination).copy_(source);
+}
+
+}  // namespace torch_xla

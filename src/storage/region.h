@@ -1,0 +1,69 @@
+// The torch_xla.compile region that the calling thread is in. Operations inside are recorded even
+// in eager mode; its rules apply to every program that runs before it ends. It travels with
+// PyTorch's thread-local state, so that the backward pass of a region is inside it, too.
+#pragma once
+
+#include "ir/graph.h"
+
+#include <c10/util/ThreadLocalDebugInfo.h>
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+namespace torch_xla {
+
+// What stays the same between calls of one compiled function. Thread-safe.
+class CompiledFunction {
+ public:
+  explicit CompiledFunction(std::string name) : name(std::move(name)) {}
+
+  const std::string name;  // empty: unknown
+  bool full_graph = false;
+  std::optional<int64_t> max_different_graphs;
+  std::map<std::string, std::string> xla_options;
+
+  // Counts a graph that is about to run; throws, with the differences, when there are too many.
+  void admit(const Graph& graph);
+
+ private:
+  struct Seen {
+    uint64_t hash;
+    std::vector<std::string> inputs;      // types
+    std::vector<std::string> operations;  // "aten::mm at train.py:42"
+  };
+  std::string differences(const std::vector<Seen>& seen) const;
+  std::mutex mutex_;
+  std::vector<Seen> seen_;
+};
+
+struct ActiveRegion : c10::DebugInfoBase {
+  explicit ActiveRegion(std::shared_ptr<CompiledFunction> function)
+      : function(std::move(function)) {}
+  const std::shared_ptr<CompiledFunction> function;
+  std::atomic<bool> ending{false};  // the program at its end may run
+};
+
+ActiveRegion* current_region();
+c10::DebugInfoKind region_kind();  // under which it is in the thread's state
+
+// Whether the calling thread is where nothing may run (full_graph), and the error that says so.
+bool running_is_forbidden();
+[[noreturn]] void throw_unexpected_run();
+
+// Names, for that error, what makes things run on this thread: an operator or a function.
+class RunReason {
+ public:
+  explicit RunReason(const char* what);
+  ~RunReason();
+  RunReason(const RunReason&) = delete;
+  RunReason& operator=(const RunReason&) = delete;
+
+ private:
+  const char* outer_;
+};
+
+}  // namespace torch_xla
