@@ -81,6 +81,8 @@ void bind_location(pybind11::module& m) {
   m.def("record_locations", [] {
     set_location_provider(env::flag("TORCH_XLA_LOCATIONS") ? &python_location : nullptr);
   });
+  m.def("begin_region", &begin_region, pybind11::arg("name"));
+  m.def("end_region", &end_region);
 }
 
 }  // namespace torch_xla

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/location.h"
+#include "eager/mode.h"
 #include "pure/pure_function.h"
 #include "pure/trace.h"
 #include "record/generator.h"
@@ -114,7 +115,7 @@ class PythonPureFunction {
       traced = trace(query, flat.tensors, tree);
       watched_ = find_places(find_tensors_, args, kwargs);
     }
-    Tensors results = call_entry(traced->entry, flat.tensors);
+    Tensors results = run_call(traced->entry, flat.tensors);
     return unflatten(*static_cast<const Tree*>(traced->annotation.get()), results);
   }
 
@@ -151,6 +152,15 @@ class PythonPureFunction {
     py::gil_scoped_release no_gil;
     return pure_.find_or_trace(query, tensors,
                                [&] { return std::make_shared<PythonCallee>(function_, tree); });
+  }
+
+  static Tensors run_call(const EntryPtr& entry, const Tensors& borrowed) {
+    if (!eager::enabled()) {
+      return call_entry(entry, borrowed);
+    }
+    Tensors tensors = borrowed;
+    py::gil_scoped_release no_gil;
+    return call_entry(entry, tensors);
   }
 
   std::string name_of_arguments() const { return "an argument of " + pure_.name(); }

@@ -5,6 +5,8 @@
 #include <map>
 #include <mutex>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 namespace torch_xla {
 
@@ -12,6 +14,24 @@ namespace {
 
 std::atomic<LocationProvider> location_provider{nullptr};
 thread_local uint32_t last = 0;
+
+// The regions the thread is in, and what locations became inside them.
+struct Regions {
+  std::vector<std::string> paths;
+  std::map<std::pair<std::string, uint32_t>, uint32_t> renamed;
+};
+thread_local Regions regions;
+
+uint32_t in_region(uint32_t id) {
+  const std::string& path = regions.paths.back();
+  auto [it, inserted] = regions.renamed.try_emplace({path, id}, 0);
+  if (inserted) {
+    Location location = location_of(id);
+    location.scope = location.scope.empty() ? path : path + "/" + location.scope;
+    it->second = intern_location(std::move(location));
+  }
+  return it->second;
+}
 
 struct LocationTable {
   std::mutex mutex;
@@ -35,7 +55,20 @@ void set_location_provider(LocationProvider provider) { location_provider = prov
 uint32_t current_location() {
   LocationProvider provider = location_provider.load(std::memory_order_relaxed);
   last = provider == nullptr ? 0 : provider();
+  if (!regions.paths.empty()) {
+    last = in_region(last);
+  }
   return last;
+}
+
+void begin_region(const std::string& name) {
+  regions.paths.push_back(regions.paths.empty() ? name : regions.paths.back() + "/" + name);
+}
+
+void end_region() {
+  if (!regions.paths.empty()) {
+    regions.paths.pop_back();
+  }
 }
 
 uint32_t last_location() { return last; }

@@ -26,6 +26,11 @@ uint32_t current_location();
 // What current_location() last gave this thread. Takes no lock and no GIL.
 uint32_t last_location();
 
+// A name for what the calling thread records from now on, until the matching end_region(): put
+// before the scopes of its locations, "my_block/Decoder.forward".
+void begin_region(const std::string& name);
+void end_region();
+
 // Thread-safe; the returned reference is valid for the life of the process.
 uint32_t intern_location(Location location);
 const Location& location_of(uint32_t id);

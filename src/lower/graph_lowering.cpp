@@ -40,6 +40,19 @@ std::string node_description(const Node& node) {
   return node.signature->op + " (recorded at " + place + ")";
 }
 
+// "outer/inner/aten::add"; what is unknown is left out, what the caller's name already says too.
+std::string path_of(const std::string& caller, const std::string& scope, const std::string& op) {
+  std::string path = caller;
+  bool said = path.size() >= scope.size() &&
+              path.compare(path.size() - scope.size(), scope.size(), scope) == 0;
+  for (const std::string& part : {said ? std::string() : scope, op}) {
+    if (!part.empty()) {
+      path += (path.empty() ? "" : "/") + part;
+    }
+  }
+  return path;
+}
+
 // The open module: lowers graphs into its functions, each called computation once.
 class ModuleLowering {
  public:
@@ -56,7 +69,7 @@ class ModuleLowering {
       const Node& node = *entry.node;
       const Location& location = location_of(node.location);
       b_.set_location(location.file, location.line,
-                      scope + location.scope + "/" + node.signature->op);
+                      path_of(scope, location.scope, node.signature->op));
       LowerContext::State state;
       for (size_t i = 0; i < node.operands.size(); ++i) {
         state.frames.push_back(value_of(graph.operands[entry.first_operand + i]));
@@ -116,7 +129,7 @@ class ModuleLowering {
     std::deque<bool> pinned;
     std::vector<LoweredNumber> numbers =
         place_numbers(b_, computation.graph, NumberPlacement{}, {}, {}, pinned);
-    b_.end_function(lower_nodes(computation.graph, inputs, numbers, computation.name + "/"));
+    b_.end_function(lower_nodes(computation.graph, inputs, numbers, computation.name));
   }
 
   Builder& b_;

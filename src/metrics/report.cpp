@@ -178,6 +178,9 @@ std::string markdown() {
          "## Metrics\n\n| Name | Unit | One sample is |\n|---|---|---|\n" +
          metrics + "\n## Counters\n\n| Name | Counts |\n|---|---|\n" + counters +
          "| `xla::<op>` | Recordings of an operator that is lowered to StableHLO. |\n"
+         "| `pure::<function>::hit` (`miss`, `trace`) | The same as `PureHit` and its like, for "
+         "one "
+         "`assume_pure` function. |\n"
          "| `aten::<op>` | Recordings of an operator that runs as PyTorch's CPU kernel. |\n";
 }
 

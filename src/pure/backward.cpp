@@ -2,8 +2,10 @@
 
 #include "base/error.h"
 #include "base/location.h"
+#include "eager/mode.h"
 #include "pure/record.h"
 #include "record/generator.h"
+#include "storage/sync.h"
 
 #include <ATen/SavedTensorHooks.h>
 #include <ATen/core/grad_mode.h>
@@ -142,9 +144,29 @@ void PureBackward::release_variables() {
   arguments.swap(arguments_);
 }
 
-Tensors PureBackward::record(const Tensors& tangents) {
-  const PureEntry::Gradient& gradient = *entry_->gradient;
+Tensors PureBackward::run(const Tensors& tangents) {
   std::vector<StatePtr> saved = saved_->unpack(*entry_);
+  if (!eager::enabled()) {
+    return record(saved, tangents);
+  }
+  std::vector<StatePtr> operands = saved;
+  for (const at::Tensor& tangent : tangents) {
+    operands.push_back(state_of(tangent));
+  }
+  run_pending_operands(operands);
+  Tensors results = record(saved, tangents);
+  std::vector<StatePtr> computed;
+  for (const at::Tensor& result : results) {
+    if (result.defined()) {
+      computed.push_back(state_of(result));
+    }
+  }
+  sync_storages(computed, entry_->name + "/backward");
+  return results;
+}
+
+Tensors PureBackward::record(const std::vector<StatePtr>& saved, const Tensors& tangents) {
+  const PureEntry::Gradient& gradient = *entry_->gradient;
   Tensors results(gradient.inputs.size());
   for (size_t i = 0; i < results.size(); ++i) {
     const PureEntry::GradientInput& input = gradient.inputs[i];
@@ -229,7 +251,7 @@ torch::autograd::variable_list PureBackward::apply(torch::autograd::variable_lis
     tangents.push_back(
         as_traced(gradients[i], entry_->results[entry_->gradient->tangents[i]], entry_->device));
   }
-  return at::GradMode::is_enabled() ? differentiate(tangents) : record(tangents);
+  return at::GradMode::is_enabled() ? differentiate(tangents) : run(tangents);
 }
 
 c10::intrusive_ptr<PureBackward> make_backward(const EntryPtr& entry, const Tensors& arguments) {

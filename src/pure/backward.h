@@ -48,7 +48,8 @@ class PureBackward : public torch::autograd::Node {
 
  private:
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override;
-  Tensors record(const Tensors& tangents);
+  Tensors run(const Tensors& tangents);
+  Tensors record(const std::vector<StatePtr>& saved, const Tensors& tangents);
   // Differentiable in turn, for create_graph=True.
   Tensors differentiate(const Tensors& tangents);
 

@@ -1,9 +1,11 @@
 // One call of a traced function: its node, its results, its place in the autograd graph.
 #include "base/location.h"
+#include "eager/mode.h"
 #include "pure/backward.h"
 #include "pure/entry.h"
 #include "pure/record.h"
 #include "record/generator.h"
+#include "storage/sync.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/as_strided.h>
@@ -109,18 +111,7 @@ NodePtr record_forward(const PureEntry& entry, const Tensors& arguments,
   return node;
 }
 
-}  // namespace
-
-NodePtr make_call_node(const std::shared_ptr<OwnedSignature>& signature) {
-  NodePtr node = c10::make_intrusive<Node>();
-  node->signature = &signature->signature;
-  node->data = signature;
-  node->location = last_location();
-  node->operands.reserve(signature->signature.operands.size());
-  return node;
-}
-
-Tensors call_entry(const EntryPtr& pointer, const Tensors& arguments) {
+Tensors record_call(const EntryPtr& pointer, const Tensors& arguments) {
   const PureEntry& entry = *pointer;
   Tensors generator_states;
   for (const PureEntry::Input& input : entry.inputs) {
@@ -155,6 +146,55 @@ Tensors call_entry(const EntryPtr& pointer, const Tensors& arguments) {
       connect(results[tangent], backward);
     }
   }
+  return results;
+}
+
+std::vector<StatePtr> operand_states(const PureEntry& entry, const Tensors& arguments) {
+  std::vector<StatePtr> states;
+  for (const PureEntry::Input& input : entry.inputs) {
+    states.push_back(input.argument >= 0         ? state_of(arguments[input.argument])
+                     : input.handle >= 0         ? state_of(entry.handles[input.handle].tensor)
+                     : input.generator.defined() ? state_of(generator_state(input.generator))
+                                                 : input.state);
+  }
+  return states;
+}
+
+}  // namespace
+
+NodePtr make_call_node(const std::shared_ptr<OwnedSignature>& signature) {
+  NodePtr node = c10::make_intrusive<Node>();
+  node->signature = &signature->signature;
+  node->data = signature;
+  node->location = last_location();
+  node->operands.reserve(signature->signature.operands.size());
+  return node;
+}
+
+void run_pending_operands(const std::vector<StatePtr>& operands) {
+  std::vector<StatePtr> pending;
+  {
+    TraceLock lock;
+    std::copy_if(operands.begin(), operands.end(), std::back_inserter(pending),
+                 [](const StatePtr& state) { return state->pending(); });
+  }
+  if (!pending.empty()) {
+    sync_storages(pending);
+  }
+}
+
+Tensors call_entry(const EntryPtr& pointer, const Tensors& arguments) {
+  if (!eager::enabled()) {
+    return record_call(pointer, arguments);
+  }
+  std::vector<StatePtr> operands = operand_states(*pointer, arguments);
+  run_pending_operands(operands);
+  Tensors results = record_call(pointer, arguments);
+  // Written operands and kept values are results of the same program.
+  for (const at::Tensor& result : results) {
+    operands.push_back(state_of(result));
+  }
+  sync_storages(operands, pointer->name);
   return results;
 }
 

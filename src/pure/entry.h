@@ -105,7 +105,7 @@ struct PureEntry {
 using EntryPtr = std::shared_ptr<const PureEntry>;
 
 // Calls the traced computation: one node for the forward, and one more when a gradient asks for it.
-// Any thread; without locks.
+// In eager mode it is compiled and run here. Any thread; without locks, the GIL too in eager mode.
 Tensors call_entry(const EntryPtr& entry, const Tensors& arguments);
 
 }  // namespace torch_xla

@@ -3,7 +3,6 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/location.h"
-#include "metrics/metrics.h"
 #include "pure/compare.h"
 #include "pure/key.h"
 #include "pure/trace.h"
@@ -13,7 +12,12 @@
 namespace torch_xla {
 
 PureFunction::PureFunction(std::string name, PureOptions options, DescribeStatic describe)
-    : name_(std::move(name)), options_(options), describe_(std::move(describe)) {
+    : name_(std::move(name)),
+      options_(options),
+      describe_(std::move(describe)),
+      hits_(metrics::counter("pure::" + name_ + "::hit")),
+      misses_(metrics::counter("pure::" + name_ + "::miss")),
+      traces_(metrics::counter("pure::" + name_ + "::trace")) {
   info_.max_size = std::max<size_t>(options_.max_entries, 1);
 }
 
@@ -53,6 +57,7 @@ std::optional<PureFunction::Traced> PureFunction::find(const Query& query,
       continue;
     }
     hits.add();
+    hits_.add();
     std::lock_guard<std::mutex> lock(mutex_);
     ++info_.hits;
     auto [first, last] = table_.equal_range(query.hash);
@@ -116,9 +121,11 @@ PureFunction::Traced PureFunction::trace(const Query& query, const Tensors& argu
   static metrics::Counter& misses = metrics::counter("PureMiss");
   static metrics::Counter& traces = metrics::counter("PureTrace");
   misses.add();
+  misses_.add();
   std::shared_ptr<PureCallee> callee = make();
   std::shared_ptr<PureEntry> entry = trace_function(name_, callee, arguments);
   traces.add();
+  traces_.add();
   entry->key = query.key;
   entry->hash = query.hash;
   Traced traced{entry, callee->annotation()};

@@ -2,6 +2,7 @@
 // threads that need the same trace at the same time make it once.
 #pragma once
 
+#include "metrics/metrics.h"
 #include "pure/entry.h"
 
 #include <c10/util/FunctionRef.h>
@@ -72,6 +73,8 @@ class PureFunction {
   const std::string name_;
   const PureOptions options_;
   const DescribeStatic describe_;
+  // Per function; PureHit and the like count all of them.
+  metrics::Counter &hits_, &misses_, &traces_;
 
   mutable std::mutex mutex_;
   std::condition_variable traced_;

@@ -5,6 +5,7 @@
 #include "base/location.h"
 #include "graph/collect.h"
 #include "pure/gradient.h"
+#include "pure/host_watch.h"
 #include "pure/key.h"
 #include "pure/wire.h"
 #include "record/call.h"
@@ -67,6 +68,7 @@ class Tracer {
     try {
       {
         ScopeGuard guard(scope_);
+        HostWatch watch;
         WithoutAutocastCache no_cache;
         WithoutSavedTensorHooks no_hooks;
         trace_.arguments = as_leaves(arguments_);

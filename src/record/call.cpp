@@ -1,5 +1,6 @@
 #include "record/call.h"
 
+#include "storage/scope.h"
 #include "storage/sync.h"
 
 #include <bit>
@@ -128,7 +129,11 @@ class Reader {
       return;
     }
     if (is_cpu_scalar(tensor)) {
-      word(tensor.unsafeGetTensorImpl()->is_wrapped_number() ? 11 : 12);
+      bool plain = tensor.unsafeGetTensorImpl()->is_wrapped_number();
+      if (!plain) {
+        check_host_constant(tensor);
+      }
+      word(plain ? 11 : 12);
       word(static_cast<int64_t>(tensor.scalar_type()));
       call_.numbers.push_back(number_of(tensor.item()));
       return;

@@ -57,6 +57,24 @@ TraceScope::Outside& outside_of(TraceScope& scope, StorageState& state, c10::Ten
 
 }  // namespace
 
+void HostConstants::add(const at::Tensor& tensor) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  storages_.insert(tensor.storage().unsafeGetStorageImpl());
+}
+
+void HostConstants::remove(const at::Tensor& tensor) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  storages_.erase(tensor.storage().unsafeGetStorageImpl());
+}
+
+bool HostConstants::contains(const at::Tensor& tensor) const {
+  if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
+    return true;
+  }
+  std::lock_guard<std::mutex> lock(mutex_);
+  return storages_.count(tensor.storage().unsafeGetStorageImpl()) != 0;
+}
+
 TraceScope::Outside& TraceScope::outside(StorageState& state, const TensorType& type) {
   auto [found, inserted] = index_.try_emplace(&state, outside_.size());
   if (inserted) {
@@ -175,6 +193,17 @@ void refuse_while_tracing(const char* what) {
   }
   throw Error("the pure function " + scope->name + " cannot be traced: at " +
               location_of(current_location()).str() + ", " + what);
+}
+
+void check_host_constant(const at::Tensor& tensor) {
+  TraceScope* scope = current_scope();
+  if (scope == nullptr || scope->host_constants.contains(tensor)) {
+    return;
+  }
+  refuse_while_tracing(
+      "the value of a CPU tensor was read that was not made in the function from plain numbers "
+      "alone (it is closed over, random, or from numpy); a later call would not read it again. "
+      "Move the tensor to the device outside of the function, with .to('xla')");
 }
 
 }  // namespace torch_xla

@@ -4,7 +4,7 @@
 // the scope sees, so that a trace that fails leaves nothing behind.
 //
 // Threads: the active scope travels in c10::ThreadLocalDebugInfo, so that autograd's threads record
-// into it too. Everything but `activate` and the constants is guarded by the trace lock.
+// into it too. The rest is guarded by the trace lock, but for what guards itself.
 #pragma once
 
 #include "storage/state.h"
@@ -13,12 +13,25 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 
+#include <mutex>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
 namespace torch_xla {
+
+// CPU tensors that a trace made itself (pure/host_watch.h). Thread-safe.
+class HostConstants {
+ public:
+  void add(const at::Tensor& tensor);
+  void remove(const at::Tensor& tensor);
+  bool contains(const at::Tensor& tensor) const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::unordered_set<const c10::StorageImpl*> storages_;
+};
 
 class TraceScope : public c10::DebugInfoBase, public std::enable_shared_from_this<TraceScope> {
  public:
@@ -59,6 +72,8 @@ class TraceScope : public c10::DebugInfoBase, public std::enable_shared_from_thi
   // Storages made inside and still alive.
   std::unordered_set<StorageState*> own;
 
+  HostConstants host_constants;
+
  private:
   bool closed_ = false;
   std::vector<Outside> outside_;
@@ -94,6 +109,9 @@ void assign_value(c10::TensorImpl& tensor, Value value);
 
 // Throws when the calling thread is tracing: `what` completes "... was asked for".
 void refuse_while_tracing(const char* what);
+// Throws when the calling thread is tracing and the value of this CPU tensor, which the trace is
+// about to read, may be another at the next call.
+void check_host_constant(const at::Tensor& tensor);
 // Throws when the storage belongs to a trace that the calling thread is not in.
 void check_scope(const StorageState& state);
 

@@ -470,7 +470,7 @@ void run_eagerly(const std::vector<StatePtr>& states) {
   }
 }
 
-void sync_storages(const std::vector<StatePtr>& states) {
+void sync_storages(const std::vector<StatePtr>& states, const std::string& name) {
   check_may_run(states);
   refuse_while_tracing(
       "the program asked for the value of a tensor (.item(), print, .cpu(), .numpy(), a condition "
@@ -496,6 +496,7 @@ void sync_storages(const std::vector<StatePtr>& states) {
     }
   }
   for (Run& run : runs) {
+    run.name = name;
     execute(std::move(run));
   }
 }

@@ -15,7 +15,7 @@ void sync_device(int device, bool wait, const std::string& name = {});
 void sync_all_devices(bool wait, const std::string& name = {});
 
 // What these storages need, and what other storages hold of it.
-void sync_storages(const std::vector<StatePtr>& states);
+void sync_storages(const std::vector<StatePtr>& states, const std::string& name = {});
 
 // The same for what one operation of eager mode just recorded, as a program whose numbers are
 // inputs, so that other numbers need no other program.

@@ -1,6 +1,7 @@
 // Values between host memory and storages.
 #include "metrics/metrics.h"
 #include "storage/internal_ops.h"
+#include "storage/scope.h"
 #include "storage/sync.h"
 #include "timeline/timeline.h"
 
@@ -86,6 +87,7 @@ at::Tensor to_cpu(const at::Tensor& tensor) {
 }
 
 at::Tensor upload(const at::Tensor& source, int device) {
+  check_host_constant(source);
   at::AutoDispatchBelowADInplaceOrView guard;
   at::Tensor dense = source.resolve_conj().resolve_neg();
   if (!is_dense_permutation(dense.sizes(), dense.strides())) {
@@ -102,6 +104,7 @@ void copy_from_cpu(const at::Tensor& destination, const at::Tensor& source) {
   if (destination.numel() == 0) {
     return;
   }
+  check_host_constant(source);
   int device = destination.device().index();
   bool plain = source.scalar_type() == destination.scalar_type() && !source.is_conj() &&
                !source.is_neg() && source.sizes() == destination.sizes() &&

@@ -8,6 +8,7 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 
 import torch_xla
+from torch_xla import _XLAC
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -24,7 +25,10 @@ def start_server(port: int, only_on_master: bool = True) -> object:
 
 
 class Trace:
-    """A context manager: names the region inside. `with Trace("build_input"): ...`"""
+    """A context manager: names the region inside, in profiles and in the compiled program.
+
+    `with Trace("build_input"): ...`
+    """
 
     def __init__(self, name: str, **kwargs: Any) -> None:
         self.name = name
@@ -36,9 +40,11 @@ class Trace:
         region = torch.profiler.record_function(self.name, arguments or None)
         self._regions.append(region)
         region.__enter__()  # type: ignore[no-untyped-call]
+        _XLAC.begin_region(self.name)
         return self
 
     def __exit__(self, exc_type: Any, exc_value: Any, traceback: Any) -> None:
+        _XLAC.end_region()
         self._regions.pop().__exit__(exc_type, exc_value, traceback)
 
 
