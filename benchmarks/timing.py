@@ -37,7 +37,11 @@ def compare(
     title: str, reference: Case, candidates: Sequence[Case], rounds: int, warmup: int = 3
 ) -> dict[str, float]:
     """Time the cases in turn, print medians and ratios, return candidate name -> ratio."""
-    cases = [reference, *candidates]
+    return report(title, reference.name, medians([reference, *candidates], rounds, warmup))
+
+
+def medians(cases: Sequence[Case], rounds: int, warmup: int = 3) -> dict[str, float]:
+    """Seconds of each case, timed in turn."""
     for case in cases:
         for _ in range(warmup):
             time_once(case)
@@ -45,14 +49,14 @@ def compare(
     for _ in range(rounds):
         for case in cases:
             times[case.name].append(time_once(case))
-    return report(title, reference.name, {name: statistics.median(t) for name, t in times.items()})
+    return {name: statistics.median(t) for name, t in times.items()}
 
 
-def report(title: str, reference: str, medians: dict[str, float]) -> dict[str, float]:
+def report(title: str, reference: str, seconds: dict[str, float]) -> dict[str, float]:
     print(title)
     ratios = {}
-    for name, median in medians.items():
-        ratios[name] = median / medians[reference]
+    for name, median in seconds.items():
+        ratios[name] = median / seconds[reference]
         print(f"  {name:24s} {median * 1e3:9.2f} ms   ratio {ratios[name]:.3f}", flush=True)
     return ratios
 

@@ -137,3 +137,18 @@ def test_nested_autocast_state() -> None:
         assert torch.is_autocast_enabled("xla")
         assert torch.get_autocast_dtype("xla") == torch.bfloat16
     assert not torch.is_autocast_enabled("xla")
+
+
+def test_a_module_moves_while_a_result_of_it_is_alive() -> None:
+    model = torch.nn.Linear(3, 2)
+    weight = model.weight
+    x = torch.randn(4, 3)
+    before = model(x)
+    model.to("xla")
+    assert model.weight is weight and weight.device.type == "xla"
+    after = model(x.to("xla"))
+    torch.testing.assert_close(after.cpu(), before)
+    model.cpu()
+    assert model.weight is weight and weight.device.type == "cpu"
+    after.sum().backward()  # its own parameters are those it was computed with
+    assert weight.grad is None

@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import copyreg
 import functools
 import os
 import sys
@@ -74,12 +75,26 @@ def _keep_parameters_when_moving() -> None:
         if future.get_swap_module_params_on_conversion() or not moves(self, fn):
             return original(self, fn, recurse)
         future.set_swap_module_params_on_conversion(True)
+        checked, torch.utils.swap_tensors = torch.utils.swap_tensors, _swap_tensors
         try:
             return original(self, fn, recurse)
         finally:
+            torch.utils.swap_tensors = checked
             future.set_swap_module_params_on_conversion(False)
 
     torch.nn.Module._apply = _apply  # type: ignore[method-assign, assignment]
+
+
+def _swap_tensors(first: torch.Tensor, second: torch.Tensor) -> None:
+    """Exchanges what two Python objects are. Unlike PyTorch's own, it does not mind that a result
+    of the module is still alive: the result's graph keeps the former parameter."""
+    slots = copyreg._slotnames(type(first))  # type: ignore[attr-defined]
+    names = ["__class__", "__dict__", *(name for name in slots if hasattr(first, name))]
+    for name in names:
+        mine, its = getattr(first, name), getattr(second, name)
+        setattr(first, name, its)
+        setattr(second, name, mine)
+    torch._C._swap_tensor_impl(first, second)  # type: ignore[attr-defined]
 
 
 def _resize_storages() -> None:
