@@ -197,7 +197,9 @@ def main() -> None:
     print(f"  whole {whole:8.2f} ms   host {host:8.2f} ms   {100 * host / whole:.0f} % on the host")
     own, ours = saved(layers=10)
     print("kept for the backward of a 10-layer decoder")
-    print(f"  PyTorch {own / 1e6:8.2f} MB   assume_pure {ours / 1e6:8.2f} MB   ratio {ours / own:.3f}")
+    print(
+        f"  PyTorch {own / 1e6:8.2f} MB   assume_pure {ours / 1e6:8.2f} MB   ratio {ours / own:.3f}"
+    )
     ratios["kept bytes"] = {"assume_pure": ours / own}
     write_json(options.json, ratios)
 

@@ -19,10 +19,31 @@ import torch_xla  # noqa: E402, F401  (every test may use the device)
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
+        "--mode",
+        choices=("lazy", "eager", "pjrt"),
+        default="lazy",
+        help="run the tests in this mode of the device (pjrt: eager, a program per operation)",
+    )
+    parser.addoption(
         "--full",
         action="store_true",
         help="run every model with every optimizer and every OpInfo sample, not a selection",
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "lazy_only: tests what lazy mode alone promises, such as the number of programs"
+    )
+    mode = config.getoption("--mode")
+    if mode != "lazy":
+        os.environ["TORCH_XLA_EAGER"] = "pjrt" if mode == "pjrt" else "host"
+        torch_xla.experimental.eager_mode(True)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--mode") != "lazy":
+        items[:] = [item for item in items if item.get_closest_marker("lazy_only") is None]
 
 
 @pytest.fixture(scope="session", autouse=True)

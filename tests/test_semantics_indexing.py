@@ -128,6 +128,7 @@ def test_write_matches_cpu(write: Callable[[Tensor, str], None]) -> None:
     assert_same(program)
 
 
+@pytest.mark.lazy_only
 @pytest.mark.parametrize("write", WRITES, ids=lambda write: write.__name__)
 def test_write_reads_nothing_back(write: Callable[[Tensor, str], None]) -> None:
     tensor = ramp(4, 6, device="xla")

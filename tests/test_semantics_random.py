@@ -114,6 +114,7 @@ def test_dropout_statistics(rate: float) -> None:
     assert torch.equal(inputs.grad.cpu(), output.detach().cpu())
 
 
+@pytest.mark.lazy_only
 def test_drawing_neither_recompiles_nor_reads_back() -> None:
     torch.manual_seed(0)
     values = torch.ones(64, device="xla")

@@ -95,6 +95,10 @@ def assert_tracks_cpu(run: Run, model_name: str, recipe: Recipe) -> None:
 
 
 def assert_steady(steps: list[Work]) -> None:
+    """After the first steps, a step compiles nothing; in lazy mode it is one program."""
+    if torch_xla.experimental.is_eager_mode():
+        assert not any(step.compilations for step in steps)
+        return
     one_execution = Work(executions=1, compilations=0, fallbacks=0, device_to_host=0)
     assert steps == [one_execution] * len(steps)
 

@@ -196,3 +196,11 @@ def test_products(dtype: torch.dtype) -> None:
         yield "beta 0", lambda x, y: torch.addmm(x[:4] / 0, x.t(), y, beta=0), (left, right)
 
     compare(cases())
+
+
+def test_a_factor_that_becomes_zero_still_hides_the_addend() -> None:
+    addend = torch.full((2, 2), float("nan"), device="xla")
+    left, right = torch.eye(2, device="xla"), torch.ones(2, 2, device="xla")
+    for beta in (1.0, 0.5, 0.0):
+        result = torch.addmm(addend, left, right, beta=beta)
+        assert result.isnan().all().item() == (beta != 0)

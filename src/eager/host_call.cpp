@@ -65,6 +65,7 @@ class HostCall {
   void use_device(const c10::Device& device) {
     if (device.type() == c10::DeviceType::XLA && device.has_index() && !has_tensor_) {
       device_ = device.index();
+      check_device(device_);
     }
   }
 

@@ -194,7 +194,8 @@ void note_compiled(const Graph& graph, const std::string& name, std::vector<bool
   if (env::flag("TORCH_XLA_EXPLAIN")) {
     std::fprintf(stderr, "torch_xla: %s\n", describe(numbered).c_str());
   }
-  if (numbered.compilation == kWarnedRecompilation + 1) {
+  // An operation of eager mode (its numbers are inputs) has a program for each kind of call.
+  if (numbered.compilation == kWarnedRecompilation + 1 && !graph.numbers_are_inputs) {
     warn_often(numbered, frequent_cause);
   }
 }

@@ -32,6 +32,15 @@ bool is_literal(LowerContext& c, size_t i, double value) {
   return literal && literal->to_complex() == value;
 }
 
+// beta * self, which is 0 for a beta of 0 whatever self holds.
+Expr scaled(LowerContext& c, Expr self, size_t beta) {
+  if (is_literal(c, beta, 1)) {
+    return self;
+  }
+  Expr factor{c.b, c.number(beta, self.value().dtype())};
+  return c.literal(beta) ? self * factor : where(factor == 0.0, self.constant(0), self * factor);
+}
+
 // beta * self + alpha * product; self is ignored, NaN included, when beta is 0.
 void add_product(LowerContext& c, Val product, size_t beta, size_t alpha) {
   Expr result{c.b, product};
@@ -40,8 +49,7 @@ void add_product(LowerContext& c, Val product, size_t beta, size_t alpha) {
     result = result * Expr{c.b, c.number(alpha, dtype)};
   }
   if (!is_literal(c, beta, 0)) {
-    Expr self{c.b, c.tensor_as(0, dtype)};
-    result = (is_literal(c, beta, 1) ? self : self * Expr{c.b, c.number(beta, dtype)}) + result;
+    result = scaled(c, {c.b, c.tensor_as(0, dtype)}, beta) + result;
   }
   finish(c, result);
 }

@@ -30,10 +30,7 @@ using at::Tensor;
 
 int device_index(std::optional<c10::Device> device) {
   int index = device && device->has_index() ? device->index() : current_device();
-  int count = pjrt::device_count_hint();
-  TORCH_CHECK(index < count, "xla:", index, " does not exist: there ",
-              count == 1 ? "is 1 device" : "are " + std::to_string(count) + " devices",
-              " (CPU_NUM_DEVICES sets how many the CPU plugin makes)");
+  check_device(index);
   return index;
 }
 

@@ -360,9 +360,7 @@ std::unique_ptr<CallPlan> make_plan(const OpInfo& info, const Call& call,
                               " makes a view, which is not supported on the xla device: use a "
                               "copy (",
                               info.name, " on .cpu(), or a strided view)");
-  TORCH_CHECK(call.device < pjrt::device_count_hint(), "xla:", call.device,
-              " does not exist: there are ", pjrt::device_count_hint(),
-              " devices (CPU_NUM_DEVICES sets how many the CPU plugin makes)");
+  check_device(call.device);
   check_written(info, arguments);
   bool dynamic = info.dynamic_shape && (info.lowering == nullptr || indexes_by_mask(info, call));
   bool out_without_functional = info.resizes_outputs && !info.has_functional;

@@ -247,6 +247,9 @@ std::string run_name(const Run& run, const ActiveRegion* region) {
   if (region != nullptr && !region->function->name.empty()) {
     return region->function->name;
   }
+  if (run.mode == RunMode::Eager && !run.graph.nodes.empty()) {
+    return "eager " + run.graph.nodes.back().node->signature->op;
+  }
   return run.graph.nodes.empty() ? "sync" : "sync at " + location_of(last_location()).str();
 }
 

@@ -109,6 +109,13 @@ at::Tensor cpu_tensor(c10::Storage storage, DType dtype, c10::IntArrayRef sizes,
   return tensor;
 }
 
+void check_device(int device) {
+  int count = pjrt::device_count_hint();
+  TORCH_CHECK(device < count, "xla:", device, " does not exist: there ",
+              count == 1 ? "is 1 device" : "are " + std::to_string(count) + " devices",
+              " (CPU_NUM_DEVICES sets how many the CPU plugin makes)");
+}
+
 void check_allocation(int64_t nbytes, int device) {
   constexpr int64_t kAlwaysFine = int64_t{1} << 30;
   if (nbytes <= kAlwaysFine) {

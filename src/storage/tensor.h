@@ -24,7 +24,8 @@ at::Tensor cpu_tensor(c10::Storage storage, DType dtype, c10::IntArrayRef sizes,
                       c10::IntArrayRef strides, int64_t offset);
 at::Tensor empty_tensor(DType dtype, c10::IntArrayRef sizes, c10::IntArrayRef strides, int device);
 
-// Refuses, at the user's line, what no device could hold.
+// Refuses, at the user's line, a device that does not exist, and what no device could hold.
+void check_device(int device);
 void check_allocation(int64_t nbytes, int device);
 
 // With the trace lock held: replaces the window of `tensor` by `update`, whose output spec says

@@ -1,0 +1,40 @@
+"""The suite of behaviours passes in each mode of the device, not only in lazy mode."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch_xla
+
+HERE = Path(__file__).parent
+# Values, aliasing and in-place, random numbers, autograd, errors, threads.
+SUITE = [
+    *sorted(HERE.glob("test_semantics_*.py")),
+    HERE / "test_values.py",
+    HERE / "test_robustness_errors.py",
+    HERE / "test_robustness_threads.py",
+]
+WITHOUT_PROGRAMS = [*sorted(HERE.glob("test_operators_*.py")), HERE / "test_training.py"]
+
+if torch_xla.experimental.is_eager_mode():
+    pytest.skip("the suite already runs in another mode", allow_module_level=True)
+
+
+@pytest.mark.parametrize(
+    ("mode", "files"),
+    [("eager", SUITE + WITHOUT_PROGRAMS), ("pjrt", SUITE)],
+    ids=["eager", "pjrt"],
+)
+def test_behaviours(mode: str, files: list[Path]) -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [*command, "--mode", mode, *map(str, files)],
+        env=dict(os.environ),
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
+    assert done.returncode == 0, done.stdout[-6000:]
+    assert " passed" in done.stdout
