@@ -322,6 +322,26 @@ def test_a_shape_error_names_the_line(mode: bool) -> None:
         openxla(wrong)(torch.ones(2, 3, device="xla"))
 
 
+@torch.library.custom_op("test_openxla::checked", mutates_args=())
+def checked(x: Tensor) -> Tensor:
+    if x.sum() > 5:
+        raise ValueError("more than five")
+    return x * 2
+
+
+@checked.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty_like(x)
+
+
+def test_custom_operators_run_at_every_call(mode: bool) -> None:
+    compiled = check(lambda x: checked(x) + 1, torch.ones(3))
+    with pytest.raises(RuntimeError, match="more than five"):
+        compiled(torch.full((3,), 4.0, device="xla")).cpu()
+    x = torch.ones(3, device="xla")
+    torch.testing.assert_close(compiled(x).cpu(), torch.full((3,), 3.0))
+
+
 def test_the_backend_without_aot_autograd(mode: bool) -> None:
     linear = nn.Linear(4, 3)
     device_linear = copy.deepcopy(linear).to("xla")

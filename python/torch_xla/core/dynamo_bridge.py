@@ -59,6 +59,9 @@ class _Tracer(fx.Interpreter):
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         if target is torch.ops.aten.detach.default:  # nothing here needs gradients
             return args[0]
+        if _is_opaque(target) and not torch.is_grad_enabled():
+            schema = target._schema
+            return _XLAC.call_opaque(schema.name, schema.overload_name, *args, **kwargs)
         return super().call_function(target, args, kwargs)
 
     def run_node(self, n: fx.Node) -> Any:
@@ -132,6 +135,18 @@ class _MovingGraph:
                     arg.copy_(copy)
         pairs = zip(results, self._back, strict=True)
         return type(results)([result.cpu() if back else result for result, back in pairs])
+
+
+def _is_opaque(target: Any) -> bool:
+    """An operator of the user's own whose Python may do anything, at every call."""
+    keys = torch._C.DispatchKey
+    return (
+        isinstance(target, torch._ops.OpOverload)
+        and target.namespace not in ("aten", "prims")
+        and not target._schema.is_mutable
+        and target.has_kernel_for_dispatch_key(keys.CompositeExplicitAutograd)
+        and not target.has_kernel_for_dispatch_key(keys.XLA)
+    )
 
 
 def _results_of(model: fx.GraphModule) -> Sequence[Any]:
