@@ -386,3 +386,4 @@ def test_a_graph_on_both_devices(mode: bool) -> None:
 
 def test_options_of_other_backends_are_ignored(mode: bool) -> None:
     check(lambda x: x + 1, torch.ones(2), mode="default")
+    check(lambda x: x + 2, torch.ones(2), options={"trace.enabled": True})

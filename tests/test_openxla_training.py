@@ -11,7 +11,7 @@ from models import GPT, GPTConfig
 from tiny import MODELS, loss_of
 from torch import Tensor, nn
 from torch_xla.experimental import eager_mode_context
-from work import Work
+from work import Work, counter
 
 
 @pytest.fixture
@@ -156,13 +156,14 @@ def test_forward_and_backward_are_a_program_each(mode: bool) -> None:
     x, gradient = torch.randn(8, 6).to("xla"), torch.randn(8, 4).to("xla")
     for _ in range(2):
         torch_xla.sync()
-        before = Work.so_far()
+        before, traced = Work.so_far(), counter("PureTrace")
         y = compiled(x)
         forward = Work.so_far().since(before)
         y.backward(gradient)
         both = Work.so_far().since(before)
         model.zero_grad()
     assert (forward.executions, both.executions, both.compilations) == (1, 2, 0)
+    assert counter("PureTrace") == traced  # known to the second step
     assert both.device_to_host == 0
 
 

@@ -17,7 +17,8 @@ namespace {
 // PyTorch's kernel on the CPU, inside the program, if the plugin can do that.
 py::object call_opaque(const std::string& name, const std::string& overload, const py::args& args,
                        const py::kwargs& kwargs) {
-  c10::OperatorHandle op = c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), overload.c_str());
+  c10::OperatorHandle op =
+      c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), overload.c_str());
   torch::jit::Stack stack = torch::jit::createStackForSchema(
       op.schema(), torch::jit::tuple_slice(args), kwargs, std::nullopt);
   {

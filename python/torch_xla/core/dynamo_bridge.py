@@ -57,7 +57,7 @@ class _Tracer(fx.Interpreter):
     and names that line when one fails."""
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
-        if target is torch.ops.aten.detach.default:  # nothing here needs gradients
+        if target is torch.ops.aten.detach.default:  # a pure function knows views, but not these
             return args[0]
         if _is_opaque(target) and not torch.is_grad_enabled():
             schema = target._schema
