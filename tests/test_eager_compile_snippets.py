@@ -124,8 +124,17 @@ def test_basic_usage(torchvision: None) -> None:
 
 
 def test_inference() -> None:
-    names = run(INFERENCE, torch=torch, torch_xla=torch_xla, model=torch.nn.Linear(2, 2))
-    assert callable(names["compiled_model"])
+    device = torch_xla.device()
+    model = models.resnet.resnet18().to(device).eval()
+    names = run(INFERENCE, torch=torch, torch_xla=torch_xla, model=model)
+    names["input"] = torch.randn(2, 3, 64, 64).to(device)
+    with torch.no_grad():
+        names["compiled_model"](names["input"])
+        before = Work.so_far()
+        names["res"] = names["compiled_model"](names["input"])
+    work = Work.so_far().since(before)
+    assert (work.executions, work.compilations, is_eager_mode()) == (1, 0, True)
+    check(names)
 
 
 def test_training() -> None:

@@ -334,3 +334,13 @@ def test_counters() -> None:
     after = [value(name) for name in ("PureTrace", "PureHit", "PureMiss")]
     assert [now - then for now, then in zip(after, before, strict=True)] == [1, 2, 1]
     torch_xla.sync()
+
+
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+def test_what_the_function_derives_from_an_argument_is_not_closed_over(mode: Any) -> None:
+    pure = assume_pure(lambda x: (x.detach() * 2, x.data + x.view(-1)))
+    with mode():
+        for value in (1.0, 2.0, 3.0):
+            doubled, summed = pure(xla(value))
+            assert doubled.item() == summed.item() == 2 * value
+    assert pure.cache_info().traces == 1

@@ -52,8 +52,14 @@ uint32_t location_of_frame(PyFrameObject* frame, PyCodeObject* code, KnownCode& 
   return it->second;
 }
 
+// Where the operation of a graph came from, while the graph is traced; else 0.
+thread_local uint32_t graph_location = 0;
+
 // The innermost frame of the user's own code; 0 on threads without one (autograd's).
 uint32_t python_location() {
+  if (graph_location != 0) {
+    return graph_location;
+  }
   if (PyGILState_GetThisThreadState() == nullptr || !Py_IsInitialized()) {
     return 0;
   }
@@ -83,6 +89,10 @@ void bind_location(pybind11::module& m) {
   });
   m.def("begin_region", &begin_region, pybind11::arg("name"));
   m.def("end_region", &end_region);
+  m.def("set_graph_location", [](std::string file, int line, std::string scope) {
+    graph_location = intern_location({std::move(file), line, std::move(scope)});
+  });
+  m.def("clear_graph_location", [] { graph_location = 0; });
 }
 
 }  // namespace torch_xla

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/location.h"
+#include "compile/region_scope.h"
 #include "eager/mode.h"
 #include "pure/pure_function.h"
 #include "pure/trace.h"
@@ -12,6 +13,7 @@
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <optional>
 #include <unordered_map>
 
 namespace torch_xla {
@@ -83,6 +85,38 @@ class PythonPureFunction {
               [this](uint64_t before, uint64_t now) { return describe(before, now); }) {}
 
   py::object call(const py::tuple& args, const py::dict& kwargs) {
+    if (c10::impl::TorchDispatchModeTLS::any_modes_set()) {
+      return call_directly(args, kwargs);
+    }
+    return record(args, kwargs);
+  }
+
+  // Runs the call at once and alone in its program: what is pending runs before. Inside a compiled
+  // region or another trace it only becomes part of that. Modes that watch operators see those of
+  // the trace: the first call of a graph of torch.compile comes under one.
+  py::object launch(const std::shared_ptr<CompiledFunction>& program, const py::args& args) {
+    std::optional<RegionScope> region;
+    {
+      py::gil_scoped_release no_gil;
+      region.emplace(program);
+    }
+    py::object result = record(args, py::dict());
+    py::gil_scoped_release no_gil;
+    region->end();
+    return result;
+  }
+
+  PureCacheInfo info() const { return pure_.info(); }
+
+  void clear(bool statistics = true) {
+    known_.clear();
+    watched_.clear();
+    py::gil_scoped_release no_gil;
+    pure_.clear(statistics);
+  }
+
+ private:
+  py::object record(const py::tuple& args, const py::dict& kwargs) {
     Flattened flat;
     flat.tree.words.push_back(uint64_t{4} | uint64_t{2} << 8);  // the tuple (args, kwargs)
     flatten(args.ptr(), name_of_arguments(), true, flat);
@@ -97,9 +131,6 @@ class PythonPureFunction {
                     ": move its arguments to the device first, with "
                     ".to('xla')");
       }
-    }
-    if (c10::impl::TorchDispatchModeTLS::any_modes_set()) {
-      return call_directly(args, kwargs);
     }
     check_watched();
     const Known& known = find_static(flat.tree, args, kwargs);
@@ -119,16 +150,6 @@ class PythonPureFunction {
     return unflatten(*static_cast<const Tree*>(traced->annotation.get()), results);
   }
 
-  PureCacheInfo info() const { return pure_.info(); }
-
-  void clear(bool statistics = true) {
-    known_.clear();
-    watched_.clear();
-    py::gil_scoped_release no_gil;
-    pure_.clear(statistics);
-  }
-
- private:
   // A place that holds a tensor or a flag the function may read without being given it.
   struct Place {
     py::object container;  // a dict or a cell
@@ -176,6 +197,9 @@ class PythonPureFunction {
   static std::vector<Place> find_places(const py::object& find, const py::tuple& args,
                                         const py::dict& kwargs) {
     std::vector<Place> places;
+    if (find.is_none()) {
+      return places;
+    }
     for (py::handle item : find(args, kwargs)) {
       auto pair = item.cast<py::tuple>();
       Place place{pair[0], pair[1], {}};
@@ -270,8 +294,9 @@ void bind_pure(py::module& m) {
   py::class_<PythonPureFunction>(m, "PureFunction")
       .def(py::init<py::object, const std::string&, size_t, bool, py::object, py::object>(),
            py::arg("function"), py::arg("name"), py::arg("max_entries"), py::arg("check"),
-           py::arg("find_tensors"), py::arg("find_flags"))
+           py::arg("find_tensors") = py::none(), py::arg("find_flags") = py::none())
       .def("call", &PythonPureFunction::call)
+      .def("launch", &PythonPureFunction::launch)
       .def("info", &PythonPureFunction::info)
       .def("clear", [](PythonPureFunction& self) { self.clear(); });
   m.def("set_node_functions", &set_node_functions);

@@ -4,6 +4,7 @@
 #include "pure/record.h"
 
 #include <ATen/core/grad_mode.h>
+#include <c10/core/InferenceMode.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -96,11 +97,18 @@ class DifferentiatedCallee : public PureCallee {
 
 Tensors as_leaves(const Tensors& arguments) {
   std::unordered_map<const c10::TensorImpl*, at::Tensor> known;
+  std::unordered_map<const c10::StorageImpl*, c10::Storage> storages;
   Tensors leaves;
   for (const at::Tensor& argument : arguments) {
     at::Tensor& leaf = known[argument.unsafeGetTensorImpl()];
     if (!leaf.defined()) {
-      leaf = argument.is_inference() ? argument : argument.detach();
+      c10::InferenceMode like_the_argument(argument.is_inference());
+      leaf = argument.detach();
+      c10::Storage& storage = storages[argument.storage().unsafeGetStorageImpl()];
+      if (!storage) {
+        storage = share_storage(argument.storage());
+      }
+      leaf.unsafeGetTensorImpl()->set_storage_keep_dtype(storage);
       if (argument.requires_grad()) {
         leaf.set_requires_grad(true);
       }

@@ -7,7 +7,8 @@
 
 namespace torch_xla {
 
-// Tensors of the caller's graph as fresh leaves on the same storages: equal arguments stay equal.
+// Tensors of the caller's graph as fresh leaves with the same values, on storage objects of the
+// trace's own: equal arguments stay equal, those that share a storage go on sharing.
 Tensors as_leaves(const Tensors& arguments);
 
 // Runs autograd from `results` (which must require gradients) to `inputs`. Undefined where a

@@ -128,9 +128,11 @@ class Wiring {
   // Closed-over tensors on one storage. Arguments, seen as leaves during the trace, are none.
   void wire_handles(const TraceScope::Outside& outside, int32_t index, PureEntry::Input* input) {
     for (const at::Tensor& tensor : outside.handles) {
-      bool is_leaf = std::any_of(trace_.arguments.begin(), trace_.arguments.end(),
-                                 [&](const at::Tensor& leaf) { return leaf.is_same(tensor); });
-      if (is_leaf || outside.generator.defined()) {
+      // Leaves have storage objects of their own, which what the trace derived from them shares.
+      bool of_argument =
+          std::any_of(trace_.arguments.begin(), trace_.arguments.end(),
+                      [&](const at::Tensor& leaf) { return leaf.is_alias_of(tensor); });
+      if (of_argument || outside.generator.defined()) {
         continue;
       }
       if (input != nullptr && input->handle < 0) {

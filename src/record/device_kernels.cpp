@@ -5,6 +5,7 @@
 #include "record/eager_call.h"
 #include "record/recorder.h"
 #include "storage/region.h"
+#include "storage/scope.h"
 #include "storage/sync.h"
 
 #include <ATen/InferSize.h>
@@ -144,7 +145,27 @@ c10::OperatorHandle copy_handle() {
   return handle;
 }
 
+// Whole storages of one kind: the destination takes the source's value, and nothing is copied until
+// one of them is written again.
+bool share_value(const Tensor& self, const Tensor& source) {
+  auto covers = [](const Tensor& tensor) {
+    return tensor.storage_offset() == 0 && tensor.nbytes() == tensor.storage().nbytes() &&
+           tensor.is_non_overlapping_and_dense() && !tensor.is_conj() && !tensor.is_neg();
+  };
+  if (self.scalar_type() != source.scalar_type() || self.sizes() != source.sizes() ||
+      self.strides() != source.strides() || !covers(self) || !covers(source)) {
+    return false;
+  }
+  TraceLock lock;
+  Value value = value_of(*source.unsafeGetTensorImpl());
+  assign_value(*self.unsafeGetTensorImpl(), std::move(value));
+  return true;
+}
+
 void record_copy(const Tensor& self, const Tensor& source) {
+  if (share_value(self, source)) {
+    return;
+  }
   static OpInfo& info = op_info(copy_handle());
   torch::jit::Stack stack{self, source, false};
   record_op(info, &stack);

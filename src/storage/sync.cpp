@@ -10,6 +10,8 @@
 #include "storage/scope.h"
 #include "timeline/timeline.h"
 
+#include <c10/util/flat_hash_map.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -160,16 +162,13 @@ struct TypeHash {
 // First each result takes its own former buffer, then any of its type.
 void assign_donations(Graph& graph, const std::vector<const Node*>& former) {
   std::vector<bool> available = donatable_inputs(graph);
-  std::unordered_map<const Node*, int32_t> input_index;
-  for (size_t i = 0; i < graph.inputs.size(); ++i) {
-    input_index[graph.inputs[i].get()] = static_cast<int32_t>(i);
-  }
   for (size_t o = 0; o < graph.outputs.size(); ++o) {
-    auto found = input_index.find(former[o]);
-    if (found != input_index.end() && available[found->second] &&
-        graph.type(graph.outputs[o]) == graph.inputs[found->second]->type(0)) {
-      graph.donated[o] = found->second;
-      available[found->second] = false;
+    // The collection of the graph left its number in each input.
+    uint32_t input = former[o] != nullptr ? former[o]->visit.id : 0;
+    if (input < available.size() && available[input] && graph.inputs[input].get() == former[o] &&
+        graph.type(graph.outputs[o]) == graph.inputs[input]->type(0)) {
+      graph.donated[o] = static_cast<int32_t>(input);
+      available[input] = false;
     }
   }
   std::unordered_map<TensorType, std::vector<int32_t>, TypeHash> spare;
@@ -177,6 +176,9 @@ void assign_donations(Graph& graph, const std::vector<const Node*>& former) {
     if (available[i]) {
       spare[graph.inputs[i]->type(0)].push_back(static_cast<int32_t>(i));
     }
+  }
+  if (spare.empty()) {
+    return;
   }
   for (size_t o = 0; o < graph.outputs.size(); ++o) {
     if (graph.donated[o] >= 0) {
@@ -204,11 +206,13 @@ Run prepare(int device, std::vector<StatePtr> states, bool donate, RunMode mode 
   run.mode = mode;
   std::vector<Value> outputs;
   std::vector<const Node*> former;
-  std::unordered_map<Value, size_t, ValueHash> output_index;
+  ska::flat_hash_map<Value, size_t, ValueHash> output_index;
   std::vector<size_t> index_of_state;
+  output_index.reserve(states.size());
+  run.results.reserve(states.size());
   for (StatePtr& state : states) {
     const Value& value = state->value();
-    auto [found, inserted] = output_index.try_emplace(value, outputs.size());
+    auto [found, inserted] = output_index.emplace(value, outputs.size());
     if (inserted) {
       outputs.push_back(value);
       former.push_back(state->committed.get());

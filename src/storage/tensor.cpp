@@ -89,6 +89,13 @@ c10::Storage make_storage(int64_t nbytes, int device) {
                       make_data(nbytes, device), &allocator(), true);
 }
 
+c10::Storage share_storage(const c10::Storage& storage) {
+  c10::DataPtr data(const_cast<void*>(storage.data()), new StatePtr(state_of(storage)),
+                    &delete_state, storage.device());
+  return c10::Storage(c10::Storage::use_byte_size_t(), storage.nbytes(), std::move(data),
+                      &allocator(), true);
+}
+
 at::Tensor make_tensor(c10::Storage storage, DType dtype, c10::IntArrayRef sizes,
                        c10::IntArrayRef strides, int64_t offset) {
   static metrics::Counter& created = metrics::counter("CreateXlaTensor");

@@ -22,6 +22,8 @@ at::Tensor make_tensor(c10::Storage storage, DType dtype, c10::IntArrayRef sizes
 // The same for CPU memory.
 at::Tensor cpu_tensor(c10::Storage storage, DType dtype, c10::IntArrayRef sizes,
                       c10::IntArrayRef strides, int64_t offset);
+// Another storage object that holds the same value.
+c10::Storage share_storage(const c10::Storage& storage);
 at::Tensor empty_tensor(DType dtype, c10::IntArrayRef sizes, c10::IntArrayRef strides, int device);
 
 // Refuses, at the user's line, a device that does not exist, and what no device could hold.

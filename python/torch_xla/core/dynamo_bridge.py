@@ -1,0 +1,186 @@
+"""`torch.compile(backend="openxla")`: PyTorch's registration of the backend ends here.
+
+See docs/eager_and_compile.md.
+"""
+
+import re
+import warnings
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import fx
+from torch.utils import _pytree
+
+from torch_xla import _XLAC
+from torch_xla._internal.devices import existing_device, type_name
+
+__all__ = ["extract_compiled_graph"]
+
+# Shapes and numbers of one graph whose programs are kept.
+_MAX_ENTRIES = 128
+_FRAME = re.compile(r'File "([^"]+)", line (\d+), in (.+)')
+_graphs_of: Counter[str] = Counter()
+
+
+def extract_compiled_graph(
+    model: fx.GraphModule, args: Sequence[Any], name: str | None = None
+) -> Callable[..., Any]:
+    """The graph as a function that runs it as one program, at once, without waiting for it.
+
+    It is traced at its first call and again for other shapes and numbers. Parts of the graph that
+    PyTorch wants on the CPU are computed on the device, too: such arguments are moved there and
+    such results back.
+    """
+    name = name or _name_of(model)
+    if _on_cpu(args) or any(_on_cpu(_example(node)) for node in model.graph.nodes):
+        return _MovingGraph(model, args, name)
+    return _launcher(lambda *values: _Tracer(model).run(*values), name)
+
+
+def _launcher(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    graph = _XLAC.PureFunction(function, name, _MAX_ENTRIES, False)
+    program = _XLAC.CompiledFunction(
+        name=name, full_graph=False, max_different_graphs=None, xla_options={}
+    )
+
+    def launch(*args: Any) -> Any:
+        return graph.launch(program, *args)
+
+    return launch
+
+
+class _Tracer(fx.Interpreter):
+    """Runs the graph's operations, each as if it stood on the line of the user that it came from,
+    and names that line when one fails."""
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        if target is torch.ops.aten.detach.default:  # a pure function knows views, but not these
+            return args[0]
+        if _is_opaque(target) and not torch.is_grad_enabled():
+            schema = target._schema
+            return _XLAC.call_opaque(schema.name, schema.overload_name, *args, **kwargs)
+        return super().call_function(target, args, kwargs)
+
+    def run_node(self, n: fx.Node) -> Any:
+        lines = _user_lines(n)
+        if not lines:
+            return super().run_node(n)
+        _XLAC.set_graph_location(*lines[-1])
+        try:
+            return super().run_node(n)
+        finally:
+            _XLAC.clear_graph_location()
+
+
+class _DeviceTracer(_Tracer):
+    """The same for a graph made for the CPU, or partly so, with everything on the device."""
+
+    def __init__(self, model: fx.GraphModule, device: torch.device) -> None:
+        super().__init__(model)
+        self._device = device
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        with self._device:  # for factories that name none
+            return super().run(*args, **kwargs)
+
+    def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
+        value = super().get_attr(target, args, kwargs)
+        return value.to(self._device) if _is_cpu_tensor(value) else value
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        return super().call_function(target, *self._moved(args, kwargs))
+
+    def call_method(self, target: Any, args: Any, kwargs: Any) -> Any:
+        if target == "cpu":
+            return args[0]
+        return super().call_method(target, *self._moved(args, kwargs))
+
+    def _moved(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        cpu = torch.device("cpu")
+
+        def move(value: Any) -> Any:
+            is_cpu = value == "cpu" if isinstance(value, str) else value == cpu
+            return self._device if is_cpu else value
+
+        moved: tuple[Any, Any] = _pytree.tree_map_only((torch.device, str), move, (args, kwargs))
+        return moved
+
+
+class _MovingGraph:
+    """A graph with tensors on the CPU: arguments are moved to the device, results back."""
+
+    def __init__(self, model: fx.GraphModule, args: Sequence[Any], name: str) -> None:
+        devices = [arg.device for arg in args if isinstance(arg, torch.Tensor)]
+        known = next((device for device in devices if device.type == type_name), None)
+        device = self._device = known or existing_device(None)
+        self._back = [_on_cpu(_example(node)) for node in _results_of(model)]
+        self._launch = _launcher(lambda *values: _DeviceTracer(model, device).run(*values), name)
+        if devices and known is None:
+            warnings.warn(
+                f"{name}: all its tensors are on the CPU, so each call copies them to "
+                f"{device} and the results back. Move the model and its inputs with "
+                f".to({type_name!r}) to keep them there.",
+                stacklevel=2,
+            )
+
+    def __call__(self, *args: Any) -> Any:
+        moved = [arg.to(self._device) if _is_cpu_tensor(arg) else arg for arg in args]
+        results = self._launch(*moved)
+        for arg, copy in zip(args, moved, strict=True):
+            if copy is not arg and copy._version > 0:
+                with torch.no_grad():
+                    arg.copy_(copy)
+        pairs = zip(results, self._back, strict=True)
+        return type(results)([result.cpu() if back else result for result, back in pairs])
+
+
+def _is_opaque(target: Any) -> bool:
+    """An operator of the user's own whose Python may do anything, at every call."""
+    keys = torch._C.DispatchKey
+    return (
+        isinstance(target, torch._ops.OpOverload)
+        and target.namespace not in ("aten", "prims")
+        and not target._schema.is_mutable
+        and target.has_kernel_for_dispatch_key(keys.CompositeExplicitAutograd)
+        and not target.has_kernel_for_dispatch_key(keys.XLA)
+    )
+
+
+def _results_of(model: fx.GraphModule) -> Sequence[Any]:
+    results = model.graph.output_node().args[0]
+    return results if isinstance(results, (tuple, list)) else [results]
+
+
+def _example(node: Any) -> Any:
+    """What the compiler's front end knows of the node's value."""
+    if not isinstance(node, fx.Node):
+        return None
+    return node.meta.get("val", node.meta.get("example_value"))
+
+
+def _on_cpu(example: Any) -> bool:
+    return any(_is_cpu_tensor(value) for value in _pytree.tree_leaves(example))
+
+
+def _is_cpu_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.device.type == "cpu"
+
+
+def _user_lines(node: fx.Node) -> list[tuple[str, int, str]]:
+    """The lines outside of PyTorch that the node comes from, outermost first."""
+    frames = _FRAME.findall(node.stack_trace or "")
+    own = [frame for frame in frames if "/torch/" not in frame[0]] or frames
+    return [(file, int(line), function) for file, line, function in own]
+
+
+def _name_of(model: fx.GraphModule) -> str:
+    """After the compiled function; the graphs of one function are numbered. Without the line, so
+    that programs on disk are found after an edit elsewhere in the file."""
+    lines = next(filter(None, map(_user_lines, model.graph.nodes)), None)
+    what = f"({Path(lines[0][0]).stem}.{lines[0][2]})" if lines else ""
+    _graphs_of[what] += 1
+    number = _graphs_of[what]
+    return f"torch.compile{what}" + (f" #{number}" if number > 1 else "")
