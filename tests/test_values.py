@@ -204,3 +204,12 @@ def test_a_factor_that_becomes_zero_still_hides_the_addend() -> None:
     for beta in (1.0, 0.5, 0.0):
         result = torch.addmm(addend, left, right, beta=beta)
         assert result.isnan().all().item() == (beta != 0)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.float32], ids=str)
+def test_histograms(dtype: torch.dtype) -> None:
+    numbers = torch.tensor([0, 3, 3, 1, 7, 2, 3, 7]).to(dtype)
+    expected = torch.histc(numbers.double(), bins=8, min=0, max=7).to(dtype)
+    counted = torch.histc(numbers.to("xla"), bins=8, min=0, max=7)
+    assert counted.dtype == dtype
+    torch.testing.assert_close(counted.cpu(), expected)
