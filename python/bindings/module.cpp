@@ -56,6 +56,7 @@ PYBIND11_MODULE(_XLAC, m) {
   bind_location(m);
   bind_eager(m);
   bind_pure(m);
+  bind_spmd(m);
 }
 
 }  // namespace torch_xla

@@ -25,11 +25,11 @@ def _default_device() -> str:
 
 
 def _devices() -> list[str]:
-    return [f"xla:{index}" for index in range(_XLAC.device_count())]
+    return [f"xla:{index}" for index in range(_XLAC.device_count_hint())]
 
 
 def _real_devices(devices: Sequence[str] = ()) -> list[str]:
-    indices = [device_index(device) for device in devices] or range(_XLAC.device_count())
+    indices = [device_index(device) for device in devices] or range(_XLAC.device_count_hint())
     return [f"{runtime.device_type()}:{index}" for index in indices]
 
 

@@ -1,6 +1,7 @@
 """What runs where: device type, devices, processes and the program cache.
 
-One process drives all its devices, so that ordinals are 0 and the world has one member.
+One process drives all its devices, so that ordinals are 0 and the world has one member. In SPMD
+mode (`use_spmd`) programs run on all of them as one.
 """
 
 import os
@@ -96,8 +97,25 @@ def global_runtime_device_attributes() -> list[dict[str, Any]]:
     ]
 
 
+def use_spmd(auto: bool = False) -> None:
+    """From now on each program runs on all devices, partitioned as tensors are marked
+    (torch_xla.distributed.spmd), and "xla:0" stands for all of them. Tensors that exist are
+    replicated. As XLA_USE_SPMD=1; there is no way back."""
+    if auto:
+        raise NotImplementedError(
+            "use_spmd(auto=True) needs XLA's automatic partitioner, which plugins do not offer: "
+            "mark tensors with torch_xla.distributed.spmd.mark_sharding"
+        )
+    if _XLAC.current_device() != 0:
+        raise RuntimeError(
+            f"use_spmd: the current device is xla:{_XLAC.current_device()}; in SPMD mode there is "
+            "only xla:0, which stands for all devices"
+        )
+    _XLAC.enable_spmd()
+
+
 def is_spmd() -> bool:
-    return False
+    return bool(_XLAC.spmd_enabled())
 
 
 def initialize_cache(path: str, readonly: bool = False) -> None:

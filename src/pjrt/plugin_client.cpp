@@ -185,7 +185,8 @@ ExecutablePtr PluginClient::compile(const std::string& stablehlo, const CompileO
   args.compile_options = encoded.data();
   args.compile_options_size = encoded.size();
   PJRT_CALL(api_, PJRT_Client_Compile, args);
-  return std::make_shared<PluginExecutable>(*this, args.executable, std::move(output_types));
+  return std::make_shared<PluginExecutable>(*this, args.executable, options,
+                                            std::move(output_types));
 }
 
 ExecutablePtr PluginClient::deserialize(const std::string& bytes, const CompileOptions& options,
@@ -198,7 +199,8 @@ ExecutablePtr PluginClient::deserialize(const std::string& bytes, const CompileO
   args.overridden_serialized_compile_options = encoded.data();
   args.overridden_serialized_compile_options_size = encoded.size();
   PJRT_CALL(api_, PJRT_Executable_DeserializeAndLoad, args, "loading a program");
-  return std::make_shared<PluginExecutable>(*this, args.loaded_executable, std::move(output_types));
+  return std::make_shared<PluginExecutable>(*this, args.loaded_executable, options,
+                                            std::move(output_types));
 }
 
 bool PluginClient::has_ffi() const {

@@ -50,7 +50,7 @@ class PluginExecutable final : public Executable {
  public:
   // Takes over `executable`.
   PluginExecutable(PluginClient& client, PJRT_LoadedExecutable* executable,
-                   std::vector<TensorType> output_types);
+                   const CompileOptions& options, std::vector<TensorType> output_types);
   ~PluginExecutable() override;
   std::vector<BufferPtr> execute(const std::vector<Buffer*>& inputs,
                                  const std::vector<bool>& donated, int device,
@@ -63,11 +63,18 @@ class PluginExecutable final : public Executable {
  private:
   void check_output_count();
   void release() noexcept;
+  // The optimised program: its format, "hlo", "hlo_with_config" or another, and its bytes.
+  std::pair<std::string, std::string> optimized_program();
+  std::vector<BufferPtr> wrap(const std::vector<PJRT_Buffer*>& raw, int device);
 
   PluginClient& client_;
   PJRT_LoadedExecutable* loaded_;
   PJRT_Executable* executable_ = nullptr;
   std::vector<TensorType> output_types_;
+  // Of a partitioned program: per result its sharding and the type of its pieces.
+  bool partitioned_;
+  std::vector<ShardingPtr> output_shardings_;
+  std::vector<TensorType> piece_types_;
 };
 
 class PluginClient final : public Client {
