@@ -1,8 +1,10 @@
 #include "bindings.h"
 
 #include "pjrt/client.h"
+#include "pjrt/processes.h"
 #include "sharding/spmd.h"
 #include "storage/sharding.h"
+#include "storage/sync.h"
 
 namespace torch_xla {
 
@@ -70,6 +72,32 @@ void bind_op_sharding(pybind11::module& m) {
       .def("__repr__", [](OpSharding s) { return "OpSharding(" + s.sharding->text() + ")"; });
 }
 
+// The store's calls come from threads of the plugin, without the GIL. Not destroyed with the
+// interpreter: the client lives longer.
+void init_processes(int index, int count, pybind11::function get, pybind11::function try_get,
+                    pybind11::function put) {
+  struct Store {
+    pybind11::function get, try_get, put;
+  };
+  auto* store = new Store{std::move(get), std::move(try_get), std::move(put)};
+  pjrt::Processes processes;
+  processes.index = index;
+  processes.count = count;
+  processes.get = [store](const std::string& key, int timeout_ms) {
+    pybind11::gil_scoped_acquire gil;
+    return store->get(key, timeout_ms).cast<std::string>();
+  };
+  processes.try_get = [store](const std::string& key) {
+    pybind11::gil_scoped_acquire gil;
+    return store->try_get(key).cast<std::optional<std::string>>();
+  };
+  processes.put = [store](const std::string& key, const std::string& value) {
+    pybind11::gil_scoped_acquire gil;
+    store->put(key, pybind11::bytes(value));
+  };
+  pjrt::set_processes(std::move(processes));
+}
+
 }  // namespace
 
 void bind_spmd(pybind11::module& m) {
@@ -83,7 +111,15 @@ void bind_spmd(pybind11::module& m) {
   m.def("_get_xla_sharding_spec", &spec_text);
   m.def("_get_xla_op_sharding",
         [](const at::Tensor& tensor) { return to_python(sharding_without_gil(tensor)); });
+  m.def("mark_gradient", &mark_gradient);
   m.def("local_shards", &shards_of);
+  m.def(
+      "send", [](const at::Tensor& tensor) { materialize(tensor); }, NoGil());
+  m.def("init_processes", &init_processes);
+  m.def("process_index", [] { return pjrt::processes().index; });
+  m.def("process_count", [] { return pjrt::processes().count; });
+  m.def(
+      "global_device_count", [] { return pjrt::client().global_device_count(); }, NoGil());
   m.def("load_local_shards", &load_local_shards, NoGil());
   m.def(
       "full_to_shard",

@@ -5,13 +5,17 @@ mode (`use_spmd`) programs run on all of them as one.
 """
 
 import os
-from typing import Any
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from torch_xla import _XLAC
 from torch_xla._internal import plugins
 from torch_xla._internal.devices import existing_device
+
+if TYPE_CHECKING:
+    from torch.distributed import Store
 
 
 def set_device_type(pjrt_device: str) -> None:
@@ -51,11 +55,30 @@ def local_ordinal() -> int:
 
 
 def process_index() -> int:
-    return 0
+    return _XLAC.process_index()
 
 
 def process_count() -> int:
-    return 1
+    return _XLAC.process_count()
+
+
+def init_processes(store: "Store", process_index: int, process_count: int) -> None:
+    """Makes the devices of several processes the devices of one program, before the first use of a
+    device. The plugin's clients find each other through `store`, a torch.distributed one such as
+    TCPStore. A plugin that does not connect processes raises RuntimeError when it starts."""
+    prefix = "torch_xla/"
+
+    def get(key: str, timeout_ms: int) -> bytes:
+        store.wait([prefix + key], timedelta(milliseconds=timeout_ms))
+        return store.get(prefix + key)
+
+    def try_get(key: str) -> bytes | None:
+        return store.get(prefix + key) if store.check([prefix + key]) else None
+
+    def put(key: str, value: bytes) -> None:
+        store.set(prefix + key, value)  # type: ignore[arg-type]
+
+    _XLAC.init_processes(process_index, process_count, get, try_get, put)
 
 
 def local_process_count() -> int:
@@ -86,7 +109,7 @@ def addressable_runtime_device_count() -> int:
 
 def global_runtime_device_count() -> int:
     """Devices of all processes."""
-    return _XLAC.device_count()
+    return _XLAC.global_device_count()
 
 
 def global_runtime_device_attributes() -> list[dict[str, Any]]:

@@ -86,6 +86,9 @@ class Client {
   // Identifies machine code: plugin, its version, and on the CPU the processor's features.
   virtual const std::string& fingerprint() const = 0;
   virtual int device_count() const = 0;  // addressable
+  // Of all processes, numbered as partitions of a program are, and the number of one of ours.
+  virtual int global_device_count() const { return device_count(); }
+  virtual int partition_of(int device) const { return device; }
   virtual std::string device_description(int device) const = 0;
   virtual bool host_memory() const = 0;
   // Programs may call functions of this process, on memory it can read.

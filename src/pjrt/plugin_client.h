@@ -85,6 +85,10 @@ class PluginClient final : public Client {
   const std::string& plugin_version() const override { return plugin_version_; }
   const std::string& fingerprint() const override { return fingerprint_; }
   int device_count() const override { return static_cast<int>(devices_.size()); }
+  int global_device_count() const override { return global_devices_; }
+  int partition_of(int device) const override {
+    return partitions_.at(static_cast<size_t>(device));
+  }
   std::string device_description(int device) const override;
   bool host_memory() const override { return platform_name_ == "cpu"; }
   bool has_ffi() const override;
@@ -103,11 +107,14 @@ class PluginClient final : public Client {
 
  private:
   void create(const std::string& device_type);
+  void number_devices();
   std::string describe_version() const;
 
   Api api_;
   PJRT_Client* client_ = nullptr;
   std::vector<PJRT_Device*> devices_;
+  std::vector<int> partitions_;  // parallel to devices_
+  int global_devices_ = 0;
   std::deque<DeviceMemory> memory_;  // parallel to devices_
   std::string platform_name_, plugin_version_, fingerprint_;
 };

@@ -61,8 +61,14 @@ void ShardedBuffer::copy_to_host(void* destination, size_t nbytes) {
     pieces_.front()->copy_to_host(destination, nbytes);
     return;
   }
+  if (client().global_device_count() > client().device_count()) {
+    throw Error("a value sharded as " + sharding_->text() +
+                " lies on devices of several processes: read local_shards, or mark a copy as "
+                "replicated");
+  }
   for (size_t device = 0; device < pieces_.size(); ++device) {
-    if (sharding_->replica_of(static_cast<int64_t>(device)) != 0) {
+    int partition = client().partition_of(static_cast<int>(device));
+    if (sharding_->replica_of(partition) != 0) {
       continue;
     }
     Buffer& piece = *pieces_[device];
@@ -74,7 +80,7 @@ void ShardedBuffer::copy_to_host(void* destination, size_t nbytes) {
       bytes = staging.get();
     }
     paste(destination, type_.dims, c10::elementSize(type_.dtype),
-          sharding_->box_of(type_.dims, static_cast<int64_t>(device)), bytes, piece.type().dims);
+          sharding_->box_of(type_.dims, partition), bytes, piece.type().dims);
   }
 }
 
@@ -87,7 +93,7 @@ BufferPtr ShardedBuffer::copy_to_device(int) {
               " lies on all devices and cannot be moved to one: SPMD programs use xla:0 only");
 }
 
-int partitions() { return spmd_enabled() ? client().device_count() : 1; }
+int partitions() { return spmd_enabled() ? client().global_device_count() : 1; }
 
 BufferPtr scatter_from_host(const void* data, const TensorType& type, ShardingPtr sharding,
                             const std::shared_ptr<void>& keep_alive) {
@@ -95,7 +101,7 @@ BufferPtr scatter_from_host(const void* data, const TensorType& type, ShardingPt
   TensorType piece = piece_type(type, sharding);
   size_t element = c10::elementSize(type.dtype);
   for (int device = 0; device < client().device_count(); ++device) {
-    Box box = sharding->box_of(type.dims, device);
+    Box box = sharding->box_of(type.dims, client().partition_of(device));
     bool whole = true;  // no padding
     for (size_t i = 0; i < piece.dims.size(); ++i) {
       whole = whole && box.stop[i] - box.start[i] == piece.dims[i];

@@ -1,4 +1,4 @@
-// One logical value as several buffers, one on each device of the client. Thread-safe.
+// One logical value as several buffers, one on each device of this process. Thread-safe.
 #pragma once
 
 #include "pjrt/client.h"
@@ -7,7 +7,7 @@ namespace torch_xla::pjrt {
 
 class ShardedBuffer final : public Buffer {
  public:
-  // `pieces[i]`: what device i holds, of the sizes sharding->shard_dims(type.dims).
+  // `pieces[i]`: what device i of this process holds, of the sizes sharding->shard_dims(type.dims).
   ShardedBuffer(TensorType type, ShardingPtr sharding, std::vector<BufferPtr> pieces);
   const TensorType& type() const override { return type_; }
   ShardingPtr sharding() const override { return sharding_; }
@@ -31,7 +31,7 @@ class ShardedBuffer final : public Buffer {
   std::vector<BufferPtr> pieces_;
 };
 
-// How many devices a program runs on: 1, or in SPMD mode all.
+// How many devices a program runs on: 1, or in SPMD mode all, of all processes.
 int partitions();
 
 // Host memory to all devices: to each what it holds, without a copy on the host where the piece

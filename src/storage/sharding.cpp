@@ -183,6 +183,22 @@ void clear_sharding(const at::Tensor& tensor) {
   }
 }
 
+void mark_gradient(const at::Tensor& tensor) {
+  const at::Tensor& gradient = tensor.grad();
+  if (!is_xla(gradient) || !covers(gradient) || gradient.strides() != tensor.strides()) {
+    return;
+  }
+  const StorageState& state = *state_of(tensor);
+  StorageState& target = *state_of(gradient);
+  TraceLock lock;
+  if (state.annotation && !target.annotation && !target.scope) {
+    TensorType type = state.annotation->type;
+    type.dtype = gradient.scalar_type();
+    target.annotation = std::make_unique<const StorageState::Annotation>(
+        StorageState::Annotation{state.annotation->sharding, std::move(type)});
+  }
+}
+
 ShardingPtr sharding_of(const at::Tensor& tensor) {
   if (!spmd_enabled() || !covers(tensor)) {
     return nullptr;
@@ -239,7 +255,7 @@ std::vector<Shard> local_shards(const at::Tensor& tensor) {
   }
   const auto& pieces = static_cast<pjrt::ShardedBuffer&>(*buffer).pieces();
   for (size_t device = 0; device < pieces.size(); ++device) {
-    add(*pieces[device], buffer->sharding(), static_cast<int64_t>(device));
+    add(*pieces[device], buffer->sharding(), pjrt::client().partition_of(static_cast<int>(device)));
   }
   return shards;
 }

@@ -27,6 +27,8 @@ class LaunchTurn {
 void mark_sharding(const at::Tensor& tensor, ShardingPtr sharding);
 // Forgets the mark; the value is replicated.
 void clear_sharding(const at::Tensor& tensor);
+// The gradient of a marked tensor lies like the tensor, unless it is marked itself.
+void mark_gradient(const at::Tensor& tensor);
 // How the tensor lies on the devices, as far as that is decided; null otherwise.
 ShardingPtr sharding_of(const at::Tensor& tensor);
 

@@ -61,6 +61,7 @@ def mark_sharding(
     mesh = as_mesh(mesh)
     _check_spec(t, mesh, partition_spec)
     _XLAC._xla_mark_sharding(t, mesh.get_op_sharding(partition_spec))
+    _mark_gradients_of(t)
     return wrap_as_sharded_tensor(t, mesh.mesh_shape, tuple(partition_spec))
 
 
@@ -72,6 +73,14 @@ def _check_spec(t: torch.Tensor, mesh: Mesh, partition_spec: PartitionSpec) -> N
             f"the spec {tuple(partition_spec)} has {len(partition_spec)} entries for a tensor of "
             f"shape {tuple(t.shape)} on {mesh}: give one per dimension"
         )
+
+
+def _mark_gradients_of(t: torch.Tensor) -> None:
+    """The gradient that autograd keeps with a parameter will lie like the parameter."""
+    hooks = t._post_accumulate_grad_hooks  # type: ignore[attr-defined]
+    wanted = t.requires_grad and t.is_leaf and _XLAC.mark_gradient not in (hooks or {}).values()
+    if wanted:
+        t.register_post_accumulate_grad_hook(_XLAC.mark_gradient)
 
 
 # PyTorch/XLA's name for a mark that applies to a value inside a graph: here that is no other.
