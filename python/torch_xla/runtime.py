@@ -15,7 +15,7 @@ from torch_xla._internal import plugins
 from torch_xla._internal.devices import existing_device
 
 if TYPE_CHECKING:
-    from torch.distributed import Store
+    from torch.distributed import Store  # type: ignore[attr-defined]
 
 
 def set_device_type(pjrt_device: str) -> None:

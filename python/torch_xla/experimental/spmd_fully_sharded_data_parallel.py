@@ -44,9 +44,9 @@ class SpmdFullyShardedDataParallel(nn.Module):
         module = module.to("xla")
         if auto_wrap_policy is not None:
             wrapper = auto_wrapper_callable or SpmdFullyShardedDataParallel
-            options = {"mesh": self._mesh}
+            options: dict[str, Any] = {"mesh": self._mesh}
             if auto_wrapper_callable is None:
-                options["extra_data_axis"] = extra_data_axis  # type: ignore[assignment]
+                options["extra_data_axis"] = extra_data_axis
             _wrap_children(module, auto_wrap_policy, lambda child: wrapper(child, **options))
         for parameter in _own_parameters(module):
             mark_sharding(parameter, self._mesh, self._parameter_spec(parameter))

@@ -80,7 +80,7 @@ def _mark_gradients_of(t: torch.Tensor) -> None:
     hooks = t._post_accumulate_grad_hooks  # type: ignore[attr-defined]
     wanted = t.requires_grad and t.is_leaf and _XLAC.mark_gradient not in (hooks or {}).values()
     if wanted:
-        t.register_post_accumulate_grad_hook(_XLAC.mark_gradient)
+        t.register_post_accumulate_grad_hook(_XLAC.mark_gradient)  # type: ignore[no-untyped-call]
 
 
 # PyTorch/XLA's name for a mark that applies to a value inside a graph: here that is no other.

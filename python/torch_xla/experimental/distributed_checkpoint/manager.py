@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
 
 from torch_xla._internal.transfer import to_cpu
 from torch_xla.experimental.distributed_checkpoint.planners import SPMDLoadPlanner, SPMDSavePlanner
@@ -68,7 +69,7 @@ class CheckpointManager:
         """Loads into the tensors of `state_dict`, which keep their shardings, and replaces its
         other values."""
         self.join()
-        dcp.load(
+        load(
             state_dict,
             checkpoint_id=str(self._path / str(step)),
             planner=SPMDLoadPlanner(),
@@ -86,7 +87,7 @@ class CheckpointManager:
             raise RuntimeError("an asynchronous checkpoint failed") from failure
 
     def _write(self, step: int, state_dict: dict[str, Any], planner: Any) -> None:
-        dcp.save(
+        save(
             state_dict,
             checkpoint_id=str(self._path / str(step)),
             planner=planner,

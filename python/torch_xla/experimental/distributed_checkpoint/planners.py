@@ -135,7 +135,8 @@ class SPMDLoadPlanner(DefaultLoadPlanner):
     def resolve_tensor(self, read_item: ReadItem) -> torch.Tensor:
         target = self._targets.get(read_item.dest_index.fqn)
         if target is None:
-            return super().resolve_tensor(read_item)
+            tensor: torch.Tensor = super().resolve_tensor(read_item)
+            return tensor
         piece = target.pieces[tuple(read_item.dest_index.offset or ())]
         for dim, (start, size) in enumerate(
             zip(read_item.dest_offsets, read_item.lengths, strict=True)
