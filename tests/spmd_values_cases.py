@@ -98,6 +98,17 @@ def test_a_sharded_tensor_describes_itself() -> None:
     assert whole.sharding_spec == "{replicated}" and whole.local_shards[3].indices is ...
 
 
+def test_operations_on_a_sharded_tensor_give_sharded_tensors() -> None:
+    sharded = xs.mark_sharding(numbers(8, 6).to("xla"), MESH, ("x", None))
+    result = sharded + numbers(8, 6).to("xla")
+    assert isinstance(result, xs.XLAShardedTensor) and result.size() == sharded.size()
+    assert torch.equal(result.cpu(), numbers(8, 6) * 2) and type(result.cpu()) is torch.Tensor
+    assert isinstance(sharded.split(4)[0], xs.XLAShardedTensor)
+    assert type(result.global_tensor) is torch.Tensor
+    with pytest.raises(RuntimeError, match="no one address"):
+        _XLAC.host_address(sharded)
+
+
 def test_shards_can_be_replaced() -> None:
     sharded = xs.mark_sharding(numbers(4, 4).to("xla"), MESH, ("x", "y"))
     shards = sharded.local_shards

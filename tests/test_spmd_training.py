@@ -27,7 +27,7 @@ def runs() -> dict[str, Any]:
 
 @pytest.mark.parametrize("case", CASES)
 def test_losses_are_those_of_one_device(runs: dict[str, Any], case: str) -> None:
-    assert runs[case]["losses"] == pytest.approx(runs["one_device"]["losses"], rel=1e-4)
+    assert runs[case]["losses"] == pytest.approx(runs["no_mesh-lazy"]["losses"], rel=1e-4)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -44,13 +44,13 @@ def test_the_compiler_inserts_the_collectives_one_expects(runs: dict[str, Any]) 
 
     data = collectives("data_parallel")  # gradients are summed, in few large operations
     assert 0 < data["all-reduce"] <= 4
-    assert data["all-gather"] == data["all-to-all"] == 0
+    assert data["all-gather"] <= 1 and data["all-to-all"] == 0  # the targets, to pick logits
     fsdp = collectives("fsdp")  # parameters are gathered where they are used
     assert fsdp["all-gather"] >= 10 and fsdp["all-reduce"] + fsdp["reduce-scatter"] > 0
-    assert collectives("tensor_parallel")["all-reduce"] >= 4  # two a layer, forward and backward
+    assert collectives("tensor_parallel")["all-reduce"] >= 8  # two layers, twice each, both ways
     both = collectives("two_dimensional")
     assert both["all-reduce"] >= 4 and both["all-gather"] > 0
-    assert not any(runs["one_device"]["collectives"].values())
+    assert not any(collectives("no_mesh").values())
 
 
 def test_parameters_and_optimizer_state_are_spread_over_the_devices(runs: dict[str, Any]) -> None:

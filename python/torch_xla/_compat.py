@@ -77,9 +77,8 @@ def _tensors_from_aten(
     moved = [tensor.to(device) for tensor, device in zip(tensors, devices, strict=True)]
     for tensor, sharding in zip(moved, shardings or [None] * len(moved), strict=True):
         if sharding is not None:
-            _XLAC._xla_mark_sharding(
-                tensor, getattr(sharding, "xla_spec", lambda _: sharding)(tensor)
-            )
+            spec = sharding.xla_spec(tensor) if hasattr(sharding, "xla_spec") else sharding
+            _XLAC._xla_mark_sharding(tensor, spec)
     return moved
 
 

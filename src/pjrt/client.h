@@ -32,6 +32,8 @@ class Buffer {
   // Null: on one device. Else it is a ShardedBuffer (pjrt/sharded_buffer.h), with a piece on each.
   virtual ShardingPtr sharding() const { return nullptr; }
   virtual int device() const = 0;  // index into Client's addressable devices
+  // The number of its device among those of all processes.
+  virtual int partition() const { return device(); }
   virtual int64_t nbytes() const = 0;
 
   // Blocks until the value is there; throws the error of the program that should have made it.

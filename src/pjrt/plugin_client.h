@@ -19,6 +19,7 @@ class PluginBuffer final : public Buffer {
   ~PluginBuffer() override;
   const TensorType& type() const override { return type_; }
   int device() const override { return device_; }
+  int partition() const override;
   int64_t nbytes() const override { return nbytes_; }
   void await_ready() override;
   bool is_ready() override;

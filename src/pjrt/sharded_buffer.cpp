@@ -61,17 +61,16 @@ void ShardedBuffer::copy_to_host(void* destination, size_t nbytes) {
     pieces_.front()->copy_to_host(destination, nbytes);
     return;
   }
-  if (client().global_device_count() > client().device_count()) {
+  if (sharding_->devices().size() > pieces_.size()) {
     throw Error("a value sharded as " + sharding_->text() +
                 " lies on devices of several processes: read local_shards, or mark a copy as "
                 "replicated");
   }
-  for (size_t device = 0; device < pieces_.size(); ++device) {
-    int partition = client().partition_of(static_cast<int>(device));
-    if (sharding_->replica_of(partition) != 0) {
+  for (const BufferPtr& pointer : pieces_) {
+    Buffer& piece = *pointer;
+    if (sharding_->replica_of(piece.partition()) != 0) {
       continue;
     }
-    Buffer& piece = *pieces_[device];
     std::shared_ptr<void> staging;
     const void* bytes = piece.host_pointer();
     if (bytes == nullptr) {
@@ -80,7 +79,7 @@ void ShardedBuffer::copy_to_host(void* destination, size_t nbytes) {
       bytes = staging.get();
     }
     paste(destination, type_.dims, c10::elementSize(type_.dtype),
-          sharding_->box_of(type_.dims, partition), bytes, piece.type().dims);
+          sharding_->box_of(type_.dims, piece.partition()), bytes, piece.type().dims);
   }
 }
 
@@ -95,34 +94,34 @@ BufferPtr ShardedBuffer::copy_to_device(int) {
 
 int partitions() { return spmd_enabled() ? client().global_device_count() : 1; }
 
-BufferPtr scatter_from_host(const void* data, const TensorType& type, ShardingPtr sharding,
-                            const std::shared_ptr<void>& keep_alive) {
+BufferPtr scatter_from_host(Client& client, const void* data, const TensorType& type,
+                            ShardingPtr sharding, const std::shared_ptr<void>& keep_alive) {
   std::vector<BufferPtr> pieces;
   TensorType piece = piece_type(type, sharding);
   size_t element = c10::elementSize(type.dtype);
-  for (int device = 0; device < client().device_count(); ++device) {
-    Box box = sharding->box_of(type.dims, client().partition_of(device));
+  for (int device = 0; device < client.device_count(); ++device) {
+    Box box = sharding->box_of(type.dims, client.partition_of(device));
     bool whole = true;  // no padding
     for (size_t i = 0; i < piece.dims.size(); ++i) {
       whole = whole && box.stop[i] - box.start[i] == piece.dims[i];
     }
     int64_t offset = whole ? offset_of_run(type.dims, box) : -1;
     if (offset >= 0) {
-      pieces.push_back(client().buffer_from_host(
+      pieces.push_back(client.buffer_from_host(
           static_cast<const char*>(data) + static_cast<size_t>(offset) * element, piece, device,
           keep_alive));
       continue;
     }
     std::shared_ptr<void> copy = allocate(piece.nbytes());
     cut(data, type.dims, element, box, copy.get(), piece.dims);
-    pieces.push_back(client().buffer_from_host(copy.get(), piece, device, copy));
+    pieces.push_back(client.buffer_from_host(copy.get(), piece, device, copy));
   }
   return std::make_shared<ShardedBuffer>(type, sharding, std::move(pieces));
 }
 
-BufferPtr replicate(const BufferPtr& buffer) {
+BufferPtr replicate(Client& client, const BufferPtr& buffer) {
   std::vector<BufferPtr> pieces;
-  for (int device = 0; device < client().device_count(); ++device) {
+  for (int device = 0; device < client.device_count(); ++device) {
     pieces.push_back(device == buffer->device() ? buffer : buffer->copy_to_device(device));
   }
   return std::make_shared<ShardedBuffer>(buffer->type(), Sharding::replicated(), std::move(pieces));

@@ -36,9 +36,9 @@ int partitions();
 
 // Host memory to all devices: to each what it holds, without a copy on the host where the piece
 // lies there in one run. Null `keep_alive`: copied before this returns.
-BufferPtr scatter_from_host(const void* data, const TensorType& type, ShardingPtr sharding,
-                            const std::shared_ptr<void>& keep_alive);
+BufferPtr scatter_from_host(Client& client, const void* data, const TensorType& type,
+                            ShardingPtr sharding, const std::shared_ptr<void>& keep_alive);
 // A value on one device, as copies on all of them.
-BufferPtr replicate(const BufferPtr& buffer);
+BufferPtr replicate(Client& client, const BufferPtr& buffer);
 
 }  // namespace torch_xla::pjrt

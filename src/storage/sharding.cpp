@@ -254,8 +254,8 @@ std::vector<Shard> local_shards(const at::Tensor& tensor) {
     return shards;
   }
   const auto& pieces = static_cast<pjrt::ShardedBuffer&>(*buffer).pieces();
-  for (size_t device = 0; device < pieces.size(); ++device) {
-    add(*pieces[device], buffer->sharding(), pjrt::client().partition_of(static_cast<int>(device)));
+  for (const pjrt::BufferPtr& piece : pieces) {
+    add(*piece, buffer->sharding(), piece->partition());
   }
   return shards;
 }

@@ -42,7 +42,8 @@ pjrt::BufferPtr DeviceData::buffer() {
   if (owns_host_ && buffer_ == nullptr) {
     auto keep_alive = std::make_shared<c10::Storage>(host_);
     if (partitioned) {
-      buffer_ = pjrt::scatter_from_host(host_.data(), type, host_sharding_, keep_alive);
+      buffer_ =
+          pjrt::scatter_from_host(pjrt::client(), host_.data(), type, host_sharding_, keep_alive);
       host_ = c10::Storage();  // the pieces keep what they need of it
       owns_host_ = false;
     } else {
@@ -51,7 +52,7 @@ pjrt::BufferPtr DeviceData::buffer() {
   }
   wait_for_buffer(lock);
   if (partitioned && buffer_->sharding() == nullptr) {
-    buffer_ = pjrt::replicate(buffer_);  // made before SPMD mode began
+    buffer_ = pjrt::replicate(pjrt::client(), buffer_);  // made before SPMD mode began
   }
   return buffer_;
 }

@@ -267,7 +267,7 @@ std::string run_name(const Run& run, const ActiveRegion* region) {
 pjrt::BufferPtr upload_pack(const void* data, DType dtype, size_t count, int device) {
   TensorType type{dtype, {static_cast<int64_t>(count)}};
   return pjrt::partitions() > 1
-             ? pjrt::scatter_from_host(data, type, Sharding::replicated(), nullptr)
+             ? pjrt::scatter_from_host(pjrt::client(), data, type, Sharding::replicated(), nullptr)
              : pjrt::client().buffer_from_host(data, type, device, nullptr);
 }
 

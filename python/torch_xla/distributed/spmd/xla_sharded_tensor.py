@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.overrides import get_default_nowrap_functions
 
 from torch_xla import _XLAC, runtime
 
@@ -62,12 +63,29 @@ def sharding_type(tensor: torch.Tensor) -> ShardingType | None:
     return ShardingType.PARTIAL if sharding.copies > 1 else ShardingType.TILED
 
 
-class XLAShardedTensor(torch.Tensor):
-    """Another name for a sharded tensor, on the same storage. Its operations give plain tensors."""
+def _wrapped(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        plain = value.device.type == "xla" and not isinstance(value, XLAShardedTensor)
+        return value.as_subclass(XLAShardedTensor) if plain else value
+    if type(value) in (tuple, list):
+        return type(value)(_wrapped(part) for part in value)
+    return value
 
-    mesh_shape: tuple[int, ...] | None
-    partition_spec: Sequence[Any] | None
-    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+
+class XLAShardedTensor(torch.Tensor):
+    """Another name for a sharded tensor, on the same storage. What its operations give on the
+    device has this type, too."""
+
+    mesh_shape: tuple[int, ...] | None = None
+    partition_spec: Sequence[Any] | None = None
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        with torch._C.DisableTorchFunctionSubclass():
+            result = func(*args, **(kwargs or {}))
+            return result if func in get_default_nowrap_functions() else _wrapped(result)
 
     @staticmethod
     def __new__(
@@ -77,7 +95,8 @@ class XLAShardedTensor(torch.Tensor):
         partition_spec: Sequence[Any] | None = None,
         **_: Any,
     ) -> "XLAShardedTensor":
-        tensor: XLAShardedTensor = elem.as_subclass(cls)
+        with torch._C.DisableTorchFunctionSubclass():
+            tensor: XLAShardedTensor = elem.as_subclass(cls)
         tensor.mesh_shape = mesh_shape
         tensor.partition_spec = partition_spec
         return tensor
@@ -87,7 +106,8 @@ class XLAShardedTensor(torch.Tensor):
 
     @property
     def global_tensor(self) -> torch.Tensor:
-        return self.as_subclass(torch.Tensor)
+        with torch._C.DisableTorchFunctionSubclass():
+            return self.as_subclass(torch.Tensor)
 
     @property
     def sharding_spec(self) -> str:
@@ -111,6 +131,6 @@ class XLAShardedTensor(torch.Tensor):
 
     def full(self) -> torch.Tensor:
         """The whole tensor on the CPU."""
-        return self.detach().cpu()
+        return self.global_tensor.detach().cpu()
 
     full_tensor = full
