@@ -69,11 +69,6 @@ def test_one_process_is_its_own_world():
     assert not xr.is_spmd() and xs.get_global_mesh() is None
 
 
-def test_names_of_later_versions_say_so():
-    with pytest.raises(AttributeError, match="Mesh is not in this version"):
-        _ = xs.Mesh
-
-
 def test_device_type_is_fixed_once_started():
     torch.ones(1, device=DEVICE).cpu()
     xr.set_device_type(xr.device_type())

@@ -19,5 +19,6 @@ void bind_location(pybind11::module& m);
 void bind_eager(pybind11::module& m);
 void bind_pure(pybind11::module& m);
 void bind_dynamo(pybind11::module& m);
+void bind_spmd(pybind11::module& m);
 
 }  // namespace torch_xla

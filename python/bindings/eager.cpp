@@ -2,6 +2,7 @@
 #include "bindings.h"
 
 #include "eager/mode.h"
+#include "sharding/spmd.h"
 #include "storage/region.h"
 #include "storage/sync.h"
 #include "torch_xla/torch_xla.h"
@@ -18,7 +19,10 @@ std::shared_ptr<CompiledFunction> make_function(std::string name, bool full_grap
 }
 
 int64_t host_address(const at::Tensor& tensor) {
-  return reinterpret_cast<int64_t>(materialize_data(tensor)->host().data());
+  auto data = materialize_data(tensor);
+  TORCH_CHECK(!spmd_enabled() || !data->sharding()->is_tiled(),
+              "a sharded tensor has no one address: copy it to the CPU first");
+  return reinterpret_cast<int64_t>(data->host().data());
 }
 
 }  // namespace

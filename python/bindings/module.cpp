@@ -57,6 +57,7 @@ PYBIND11_MODULE(_XLAC, m) {
   bind_eager(m);
   bind_pure(m);
   bind_dynamo(m);
+  bind_spmd(m);
 }
 
 }  // namespace torch_xla

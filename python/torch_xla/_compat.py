@@ -25,11 +25,11 @@ def _default_device() -> str:
 
 
 def _devices() -> list[str]:
-    return [f"xla:{index}" for index in range(_XLAC.device_count())]
+    return [f"xla:{index}" for index in range(_XLAC.device_count_hint())]
 
 
 def _real_devices(devices: Sequence[str] = ()) -> list[str]:
-    indices = [device_index(device) for device in devices] or range(_XLAC.device_count())
+    indices = [device_index(device) for device in devices] or range(_XLAC.device_count_hint())
     return [f"{runtime.device_type()}:{index}" for index in indices]
 
 
@@ -74,7 +74,23 @@ def _get_rng_seed(device: str = "") -> int:
 def _tensors_from_aten(
     tensors: Sequence[torch.Tensor], devices: Sequence[str], shardings: Any = None
 ) -> list[torch.Tensor]:
-    return [tensor.to(device) for tensor, device in zip(tensors, devices, strict=True)]
+    moved = [tensor.to(device) for tensor, device in zip(tensors, devices, strict=True)]
+    for tensor, sharding in zip(moved, shardings or [None] * len(moved), strict=True):
+        if sharding is not None:
+            spec = sharding.xla_spec(tensor) if hasattr(sharding, "xla_spec") else sharding
+            _XLAC._xla_mark_sharding(tensor, spec)
+    return moved
+
+
+def _sharding_type(tensor: torch.Tensor) -> int | None:
+    from torch_xla.distributed.spmd.xla_sharded_tensor import sharding_type
+
+    kind = sharding_type(tensor)
+    return None if kind is None else int(kind)
+
+
+def _sharding_specs(tensors: Sequence[torch.Tensor]) -> list[str]:
+    return [_XLAC._get_xla_sharding_spec(tensor) for tensor in tensors]
 
 
 def _memory_info(device: str) -> dict[str, int]:
@@ -109,5 +125,8 @@ _NAMES: dict[str, Callable[..., Any]] = {
     "_clear_xla_metrics": _XLAC.clear_metrics,
     "_get_xla_tensors_text": _XLAC.tensors_ir_text,
     "_get_xla_tensors_hlo": _XLAC.tensors_optimized_hlo_text,
+    "_get_xla_sharding_specs": _sharding_specs,
+    "_get_xla_sharding_type": _sharding_type,
+    "_xla_annotate_custom_sharding": _XLAC._xla_mark_sharding,
     "_get_stablehlo": _XLAC.tensors_stablehlo_text,
 }

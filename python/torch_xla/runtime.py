@@ -1,16 +1,21 @@
 """What runs where: device type, devices, processes and the program cache.
 
-One process drives all its devices, so that ordinals are 0 and the world has one member.
+One process drives all its devices, so that ordinals are 0 and the world has one member. In SPMD
+mode (`use_spmd`) programs run on all of them as one.
 """
 
 import os
-from typing import Any
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from torch_xla import _XLAC
 from torch_xla._internal import plugins
 from torch_xla._internal.devices import existing_device
+
+if TYPE_CHECKING:
+    from torch.distributed import Store  # type: ignore[attr-defined]
 
 
 def set_device_type(pjrt_device: str) -> None:
@@ -50,11 +55,30 @@ def local_ordinal() -> int:
 
 
 def process_index() -> int:
-    return 0
+    return _XLAC.process_index()
 
 
 def process_count() -> int:
-    return 1
+    return _XLAC.process_count()
+
+
+def init_processes(store: "Store", process_index: int, process_count: int) -> None:
+    """Makes the devices of several processes the devices of one program, before the first use of a
+    device. The plugin's clients find each other through `store`, a torch.distributed one such as
+    TCPStore. A plugin that does not connect processes raises RuntimeError when it starts."""
+    prefix = "torch_xla/"
+
+    def get(key: str, timeout_ms: int) -> bytes:
+        store.wait([prefix + key], timedelta(milliseconds=timeout_ms))
+        return store.get(prefix + key)
+
+    def try_get(key: str) -> bytes | None:
+        return store.get(prefix + key) if store.check([prefix + key]) else None
+
+    def put(key: str, value: bytes) -> None:
+        store.set(prefix + key, value)  # type: ignore[arg-type]
+
+    _XLAC.init_processes(process_index, process_count, get, try_get, put)
 
 
 def local_process_count() -> int:
@@ -85,7 +109,7 @@ def addressable_runtime_device_count() -> int:
 
 def global_runtime_device_count() -> int:
     """Devices of all processes."""
-    return _XLAC.device_count()
+    return _XLAC.global_device_count()
 
 
 def global_runtime_device_attributes() -> list[dict[str, Any]]:
@@ -96,8 +120,25 @@ def global_runtime_device_attributes() -> list[dict[str, Any]]:
     ]
 
 
+def use_spmd(auto: bool = False) -> None:
+    """From now on each program runs on all devices, partitioned as tensors are marked
+    (torch_xla.distributed.spmd), and "xla:0" stands for all of them. Tensors that exist are
+    replicated. As XLA_USE_SPMD=1; there is no way back."""
+    if auto:
+        raise NotImplementedError(
+            "use_spmd(auto=True) needs XLA's automatic partitioner, which plugins do not offer: "
+            "mark tensors with torch_xla.distributed.spmd.mark_sharding"
+        )
+    if _XLAC.current_device() != 0:
+        raise RuntimeError(
+            f"use_spmd: the current device is xla:{_XLAC.current_device()}; in SPMD mode there is "
+            "only xla:0, which stands for all devices"
+        )
+    _XLAC.enable_spmd()
+
+
 def is_spmd() -> bool:
-    return False
+    return bool(_XLAC.spmd_enabled())
 
 
 def initialize_cache(path: str, readonly: bool = False) -> None:

@@ -17,12 +17,12 @@ def device(index: int | None = None) -> torch.device:
 
 def devices() -> list[torch.device]:
     """The devices of this process."""
-    return [torch.device("xla", index) for index in range(_XLAC.device_count())]
+    return [torch.device("xla", index) for index in range(_XLAC.device_count_hint())]
 
 
 def device_count() -> int:
-    """How many devices this process has."""
-    return _XLAC.device_count()
+    """How many devices this process has; in SPMD mode one, which stands for all."""
+    return _XLAC.device_count_hint()
 
 
 def real_devices() -> list[str]:

@@ -3,6 +3,7 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "pjrt/client.h"
+#include "sharding/spmd.h"
 #include "storage/region.h"
 #include "storage/scope.h"
 
@@ -44,7 +45,7 @@ Mode mode() {
     return Mode::Off;
   }
   static const Mode chosen = choose_mode();
-  return chosen;
+  return spmd_enabled() ? Mode::Programs : chosen;  // a sharded value is nobody's host memory
 }
 
 }  // namespace torch_xla::eager

@@ -286,6 +286,14 @@ class Comparison {
                              shape_text(is.dims) + " " + dtype_text(is.dtype),
                          "clone() the slice, so that it has a storage of its own"};
     }
+    if (!before_.input_shardings.empty() && !now_.input_shardings.empty() &&
+        before_.input_shardings[from] != now_.input_shardings[to]) {
+      return Explanation{"sharding",
+                         operand_at(operation, i) + " was sharded as " +
+                             before_.input_shardings[from]->text() + ", now " +
+                             now_.input_shardings[to]->text(),
+                         "expected once after a first step; else mark_sharding it before the loop"};
+    }
     const bool same_to = pairs.now_of.try_emplace(from, to).first->second == to;
     const bool same_from = pairs.before_of.try_emplace(to, from).first->second == from;
     if (same_to && same_from) {
@@ -365,6 +373,10 @@ class Comparison {
           was ? "a tensor kept from the step before (a list of losses, a snapshot of the "
                 "parameters)? Keep a detached copy on the CPU instead"
               : "expected once, after a first step"};
+    }
+    if (before_.output_shardings != now_.output_shardings) {
+      return Explanation{"sharding", "results must lie on the devices in another way than before",
+                         "expected once after a first step"};
     }
     if (before_.donated != now_.donated) {
       return Explanation{"donation", "other inputs give their memory to the results", ""};

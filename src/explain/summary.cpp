@@ -31,6 +31,8 @@ GraphSummary summarize(const Graph& graph, const std::string& name, std::vector<
   summary.promoted = std::move(promoted);
   summary.outputs = graph.outputs;
   summary.donated = graph.donated;
+  summary.input_shardings = graph.input_shardings;
+  summary.output_shardings = graph.output_shardings;
   for (const NodePtr& input : graph.inputs) {
     summary.inputs.push_back(input->type(0));
   }

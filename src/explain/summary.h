@@ -26,6 +26,7 @@ struct GraphSummary {
   std::vector<Number> numbers;
   std::vector<bool> promoted;  // per number: an input of the program, its value compiles nothing
   std::vector<TensorType> inputs;
+  std::vector<ShardingPtr> input_shardings, output_shardings;  // as in Graph
   std::vector<GraphValue> outputs;
   std::vector<int32_t> donated;        // per output, as in Graph
   std::vector<uint64_t> sorted_keys;   // of the operations

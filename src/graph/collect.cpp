@@ -116,6 +116,15 @@ void finish_graph(Graph& graph) {
     hasher.add(std::string_view(name));
     hasher.add(std::string_view(value));
   }
+  if (graph.partitions > 1) {
+    hasher.add(static_cast<uint64_t>(graph.partitions));
+    for (ShardingPtr sharding : graph.input_shardings) {
+      hasher.add(sharding->hash());
+    }
+    for (ShardingPtr sharding : graph.output_shardings) {
+      hasher.add(sharding == nullptr ? 0 : sharding->hash());
+    }
+  }
   graph.hash = hasher.low();
   graph.hash_high = hasher.high();
 }

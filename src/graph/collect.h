@@ -9,7 +9,7 @@ namespace torch_xla {
 // inputs. `donated` is left at -1.
 Graph collect_graph(const std::vector<Value>& outputs);
 
-// Sets the hash from structure and donations; to be called once `donated` is known.
+// Sets the hash from structure, donations and shardings; to be called once these are known.
 void finish_graph(Graph& graph);
 
 }  // namespace torch_xla

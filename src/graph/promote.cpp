@@ -104,6 +104,13 @@ std::vector<bool> choose_promoted(const std::vector<VariantPtr>& variants,
   return best;
 }
 
+HostCalls host_calls(const Graph& graph) {
+  if (!pjrt::client().has_ffi()) {
+    return HostCalls::Never;
+  }
+  return graph.partitions > 1 ? HostCalls::IfNeeded : HostCalls::IfFaster;
+}
+
 // Lowers with these numbers as inputs, except those that the lowering wants as literals.
 LoweredModule lower_with(const Graph& graph, const std::string& name, std::vector<bool> promoted,
                          NumberPlacement& placement) {
@@ -111,7 +118,7 @@ LoweredModule lower_with(const Graph& graph, const std::string& name, std::vecto
   timeline::Scope span(timeline::Kind::Lower, name);
   while (true) {
     placement = place(graph.numbers, promoted);
-    LoweredModule module = lower_graph(graph, name, placement, pjrt::client().has_ffi());
+    LoweredModule module = lower_graph(graph, name, placement, host_calls(graph));
     bool conflict = false;
     for (size_t i = 0; i < promoted.size(); ++i) {
       conflict = conflict || (promoted[i] && module.pinned[i]);
@@ -154,6 +161,13 @@ VariantPtr Structure::compile(const Graph& graph, const std::string& name) const
   source.text = std::move(module.text);
   source.text_with_locations = std::move(module.text_with_locations);
   source.options.xla_options = graph.xla_options;
+  if (graph.partitions > 1) {
+    source.options.partitions = graph.partitions;
+    source.options.spmd = true;
+    for (ShardingPtr sharding : graph.output_shardings) {
+      source.options.free_outputs.push_back(sharding == nullptr);
+    }
+  }
   source.output_types = std::move(module.outputs);
   variant->program = load_or_compile(std::move(source));
   return variant;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "ir/node.h"
+#include "sharding/sharding.h"
 
 #include <map>
 
@@ -35,6 +36,12 @@ struct Graph {
   bool numbers_are_inputs = false;
   // Options of XLA for this graph by name, part of the hash.
   std::map<std::string, std::string> xla_options;
+
+  // A program over several devices (sharding/): how each input lies on them, and how each output
+  // must; null: as the compiler chooses. Empty for a program of one device.
+  std::vector<ShardingPtr> input_shardings;
+  std::vector<ShardingPtr> output_shardings;
+  int64_t partitions = 1;
 
   // Structure only (signatures, links, input types, donations), without the numbers' values.
   uint64_t hash = 0;

@@ -57,6 +57,10 @@ class LowerContext;
 using LowerFunction = void (*)(LowerContext&);
 struct Computation;
 
+// Whether programs call ATen kernels: on one device also where these are faster; over several
+// devices only where there is no other lowering, because a call is not partitioned.
+enum class HostCalls : uint8_t { Never, IfNeeded, IfFaster };
+
 // The first tier that applies, in this order (docs/architecture.md, "Lowering").
 enum class Tier : uint8_t {
   Direct,         // `lower` appends StableHLO

@@ -10,7 +10,7 @@ namespace {
 DType promoted(TestCall call) {
   Builder b("test");
   LowerContext::State state;
-  return promoted_dtype(LowerContext(b, call.signature(), state, true), {0, 1});
+  return promoted_dtype(LowerContext(b, call.signature(), state, HostCalls::IfFaster), {0, 1});
 }
 
 TestCall with(DType dtype, Dims sizes = {2}) { return TestCall("test").tensor(dtype, sizes); }

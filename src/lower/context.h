@@ -80,21 +80,21 @@ class LowerContext {
   // generator's state. Only for signatures marked random.
   Val random_bits(DType dtype, Ints dims);
 
-  // True when host memory is device memory: an ATen kernel may be called from the program.
-  bool host_memory() const { return host_memory_; }
-  // Runs this node as a host call after all (lower/host_call.cpp), e.g. for sizes at which ATen's
-  // kernel was measured faster. Only where host_memory().
+  HostCalls host_calls() const { return host_calls_; }
+  // May an ATen kernel that was measured faster be called from the program?
+  bool prefers_host() const { return host_calls_ == HostCalls::IfFaster; }
+  // Runs this node as a host call after all (lower/host_call.cpp). Only where prefers_host().
   void call_host();
 
   // Implementation side: see lower/graph_lowering.cpp.
   struct State;
-  LowerContext(Builder& builder, const Signature& signature, State& state, bool host_memory)
-      : b(builder), signature_(signature), state_(state), host_memory_(host_memory) {}
+  LowerContext(Builder& builder, const Signature& signature, State& state, HostCalls host_calls)
+      : b(builder), signature_(signature), state_(state), host_calls_(host_calls) {}
 
  private:
   const Signature& signature_;
   State& state_;
-  bool host_memory_;
+  HostCalls host_calls_;
 };
 
 }  // namespace torch_xla

@@ -111,7 +111,7 @@ Val kernel_gradient(Builder& b, Val input, Val grad, const Geometry& g, Ints ker
 }
 
 bool runs_on_host(LowerContext& c, Val input) {
-  return c.host_memory() && c10::isFloatingType(input.dtype());
+  return c.prefers_host() && c10::isFloatingType(input.dtype());
 }
 
 // convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)

@@ -115,8 +115,8 @@ TEST(Golden, Matmul) {
         .tensor(kF32, {4, 3})
         .output(kF32, {2, 3});
   };
-  gradient_of_weight().lower(b, "mm_copies_a_transposed_left_operand", true);
-  gradient_of_weight().lower(b, "mm_leaves_it_to_other_platforms", false);
+  gradient_of_weight().lower(b, "mm_copies_a_transposed_left_operand", HostCalls::IfFaster);
+  gradient_of_weight().lower(b, "mm_leaves_it_to_other_platforms", HostCalls::Never);
   TestCall("aten::addmm")
       .tensor(kF32, {3})
       .tensor(kF32, {2, 4})

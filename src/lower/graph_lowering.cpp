@@ -56,7 +56,7 @@ std::string path_of(const std::string& caller, const std::string& scope, const s
 // The open module: lowers graphs into its functions, each called computation once.
 class ModuleLowering {
  public:
-  ModuleLowering(Builder& b, bool host_memory) : b_(b), host_memory_(host_memory) {}
+  ModuleLowering(Builder& b, HostCalls host_calls) : b_(b), host_calls_(host_calls) {}
 
   Vals lower_nodes(const Graph& graph, const Vals& inputs,
                    const std::vector<LoweredNumber>& numbers, const std::string& scope) {
@@ -80,7 +80,7 @@ class ModuleLowering {
       try {
         values[n] = node.signature->tier == Tier::Call
                         ? call(*node.signature, state)
-                        : lower_node(b_, *node.signature, std::move(state), host_memory_);
+                        : lower_node(b_, *node.signature, std::move(state), host_calls_);
       } catch (const std::exception& error) {
         throw Error("cannot lower " + node_description(node) + ": " + error.what());
       }
@@ -94,7 +94,7 @@ class ModuleLowering {
 
  private:
   Vals call(const Signature& signature, LowerContext::State& state) {
-    LowerContext context(b_, signature, state, host_memory_);
+    LowerContext context(b_, signature, state, host_calls_);
     Vals arguments;
     std::vector<TensorType> results;
     for (size_t i = 0; i < signature.operands.size(); ++i) {
@@ -133,34 +133,34 @@ class ModuleLowering {
   }
 
   Builder& b_;
-  const bool host_memory_;
+  const HostCalls host_calls_;
   std::unordered_map<uint64_t, std::string> functions_;  // by Computation::hash
 };
 
 Vals inline_computation(Builder& b, const Computation& computation, const Vals& frames,
-                        bool host_memory) {
+                        HostCalls host_calls) {
   std::deque<bool> pinned;
   std::vector<LoweredNumber> numbers =
       place_numbers(b, computation.graph, NumberPlacement{}, {}, {}, pinned);
-  return ModuleLowering(b, host_memory).lower_nodes(computation.graph, frames, numbers, "");
+  return ModuleLowering(b, host_calls).lower_nodes(computation.graph, frames, numbers, "");
 }
 
 }  // namespace
 
 Vals lower_node(Builder& b, const Signature& signature, LowerContext::State state,
-                bool host_memory) {
+                HostCalls host_calls) {
   state.results.resize(signature.outputs.size());
   if (signature.random) {
     state.rng_state = state.frames.back();
     state.frames.pop_back();
   }
-  LowerContext context(b, signature, state, host_memory);
+  LowerContext context(b, signature, state, host_calls);
   switch (signature.tier) {
     case Tier::Direct:
       signature.lower(context);
       break;
     case Tier::Decomposition:
-      state.results = inline_computation(b, *signature.computation, state.frames, host_memory);
+      state.results = inline_computation(b, *signature.computation, state.frames, host_calls);
       break;
     case Tier::Call:
       throw Error("a call can only be lowered as part of a module");
@@ -188,8 +188,27 @@ Vals lower_node(Builder& b, const Signature& signature, LowerContext::State stat
   return state.results;
 }
 
+namespace {
+
+// How the program's arguments and results lie on its devices.
+void annotate(Builder& b, const Graph& graph) {
+  b.set_partitions(graph.partitions);
+  for (size_t i = 0; i < b.parameter_count(); ++i) {
+    ShardingPtr sharding =  // packed numbers are everywhere
+        i < graph.input_shardings.size() ? graph.input_shardings[i] : Sharding::replicated();
+    b.shard_parameter(i, sharding->text());
+  }
+  for (size_t i = 0; i < graph.output_shardings.size(); ++i) {
+    if (graph.output_shardings[i] != nullptr) {
+      b.shard_result(i, graph.output_shardings[i]->text());
+    }
+  }
+}
+
+}  // namespace
+
 LoweredModule lower_graph(const Graph& graph, const std::string& name,
-                          const NumberPlacement& placement, bool host_memory) {
+                          const NumberPlacement& placement, HostCalls host_calls) {
   Builder b(name);
   b.begin_function("main", true);
   Vals inputs;
@@ -201,8 +220,11 @@ LoweredModule lower_graph(const Graph& graph, const std::string& name,
   std::deque<bool> pinned;
   std::vector<LoweredNumber> numbers =
       place_numbers(b, graph, placement, doubles, integers, pinned);
-  Vals results = ModuleLowering(b, host_memory).lower_nodes(graph, inputs, numbers, "");
+  Vals results = ModuleLowering(b, host_calls).lower_nodes(graph, inputs, numbers, "");
   b.set_location("", 0, "");
+  if (graph.partitions > 1) {
+    annotate(b, graph);
+  }
   for (size_t i = 0; i < graph.donated.size(); ++i) {
     if (graph.donated[i] >= 0) {
       b.alias_parameter(graph.donated[i], static_cast<int64_t>(i));

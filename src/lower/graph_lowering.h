@@ -25,7 +25,7 @@ struct LoweredModule {
 };
 
 LoweredModule lower_graph(const Graph& graph, const std::string& name,
-                          const NumberPlacement& numbers, bool host_memory);
+                          const NumberPlacement& numbers, HostCalls host_calls);
 
 // The custom call target of host operators, and the type of number operands they are given.
 inline constexpr const char* kHostCallTarget = "torch_xla_host_op";

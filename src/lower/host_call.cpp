@@ -25,7 +25,7 @@ Val number_operand(Builder& b, const LoweredNumber& number) {
 }  // namespace
 
 void lower_host_call(LowerContext& c, LowerContext::State& state) {
-  if (!c.host_memory()) {
+  if (c.host_calls() == HostCalls::Never) {
     throw Error("operator " + c.signature().op +
                 " has no lowering, and this platform cannot call host kernels from a program");
   }

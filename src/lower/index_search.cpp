@@ -91,7 +91,7 @@ constexpr int64_t kMaxPairs = int64_t{1} << 24;
 void lower_isin(LowerContext& c) {
   Builder& b = c.b;
   Val elements = c.tensor(0), tests = c.tensor(1);
-  if (c.host_memory() && elements.numel() * tests.numel() > kMaxPairs) {
+  if (c.prefers_host() && elements.numel() * tests.numel() > kMaxPairs) {
     return c.call_host();
   }
   DType dtype = c10::promoteTypes(elements.dtype(), tests.dtype());

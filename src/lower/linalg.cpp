@@ -12,7 +12,7 @@ namespace {
 
 template <LowerFunction direct>
 void lower_library(LowerContext& c) {
-  if (c.host_memory()) {
+  if (c.prefers_host()) {
     c.call_host();
   } else {
     direct(c);

@@ -25,6 +25,6 @@ void lower_host_call(LowerContext& c, LowerContext::State& state);
 
 // Lowers one node: picks its tier, returns its outputs' frames.
 Vals lower_node(Builder& b, const Signature& signature, LowerContext::State state,
-                bool host_memory);
+                HostCalls host_calls);
 
 }  // namespace torch_xla

@@ -152,7 +152,7 @@ void lower_median_dim(LowerContext& c) {
 
 template <LowerFunction elsewhere>
 void host_or(LowerContext& c) {
-  if (c.host_memory()) {
+  if (c.prefers_host()) {
     c.call_host();
   } else {
     elsewhere(c);

@@ -58,7 +58,7 @@ class TestCall {
   const Signature& signature() const { return signature_; }
 
   // Appends a function that takes the operands' frames, then the changing numbers.
-  void lower(Builder& b, const std::string& function, bool host_memory = true) {
+  void lower(Builder& b, const std::string& function, HostCalls host_calls = HostCalls::IfFaster) {
     b.begin_function(function, false);
     LowerContext::State state;
     for (const TensorType& frame : frames_) {
@@ -70,7 +70,7 @@ class TestCall {
       state.numbers.push_back({numbers_[i], input, &pinned});
     }
     state.results.resize(signature_.outputs.size());
-    LowerContext context(b, signature_, state, host_memory);
+    LowerContext context(b, signature_, state, host_calls);
     lower_table().at(signature_.op).function(context);
     b.end_function(state.results);
   }

@@ -25,6 +25,8 @@ PluginBuffer::PluginBuffer(PluginClient& client, PJRT_Buffer* buffer, const Tens
   client_.memory(device_).add(nbytes_);
 }
 
+int PluginBuffer::partition() const { return client_.partition_of(device_); }
+
 PluginBuffer::~PluginBuffer() {
   mark_deleted();
   if (in_forked_child) {

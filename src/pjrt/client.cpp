@@ -5,6 +5,7 @@
 #include "pjrt/null_client.h"
 #include "pjrt/plugin.h"
 #include "pjrt/plugin_client.h"
+#include "sharding/spmd.h"
 
 #include <atomic>
 #include <mutex>
@@ -61,6 +62,9 @@ Client& client() {
 bool client_started() { return process().client.load(std::memory_order_acquire) != nullptr; }
 
 int device_count_hint() {
+  if (spmd_enabled()) {
+    return 1;
+  }
   std::string device = env::string("PJRT_DEVICE");
   bool known_before_start = device == "CPU" || device == kNullDevice;
   // A forked child may ask: PyTorch counts devices in places that use none.

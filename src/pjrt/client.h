@@ -4,6 +4,7 @@
 #pragma once
 
 #include "ir/types.h"
+#include "sharding/sharding.h"
 
 #include <functional>
 #include <map>
@@ -18,15 +19,21 @@ struct CompileOptions {
   int64_t replicas = 1;
   int64_t partitions = 1;
   bool spmd = false;
+  // Per result: the compiler may choose how it is sharded. Empty: replicated, or as annotated.
+  std::vector<bool> free_outputs;
   std::map<std::string, std::string> xla_options;  // by the name of XLA's flag, without dashes
 };
 
-// One device's buffer. Destroying it frees the memory once the device is done with it.
+// A value on one device, or on all. Destroying it frees the memory once the device is done with it.
 class Buffer {
  public:
   virtual ~Buffer() = default;
   virtual const TensorType& type() const = 0;
+  // Null: on one device. Else it is a ShardedBuffer (pjrt/sharded_buffer.h), with a piece on each.
+  virtual ShardingPtr sharding() const { return nullptr; }
   virtual int device() const = 0;  // index into Client's addressable devices
+  // The number of its device among those of all processes.
+  virtual int partition() const { return device(); }
   virtual int64_t nbytes() const = 0;
 
   // Blocks until the value is there; throws the error of the program that should have made it.
@@ -60,9 +67,10 @@ using CompletionPtr = std::shared_ptr<Completion>;
 class Executable {
  public:
   virtual ~Executable() = default;
-  // Launches on `device`; returns at once with buffers that become ready later. `donated[i]` says
-  // whether input i's buffer is given up to the program (its aliases are in the program's text).
-  // `completion`, unless null, receives the run's end, which outlives its buffers.
+  // Launches on `device` (a partitioned program on all, its inputs sharded); returns at once with
+  // buffers that become ready later. `donated[i]` says whether input i's buffer is given up to the
+  // program (its aliases are in the program's text). `completion`, unless null, receives the run's
+  // end, which outlives its buffers.
   virtual std::vector<BufferPtr> execute(const std::vector<Buffer*>& inputs,
                                          const std::vector<bool>& donated, int device,
                                          CompletionPtr* completion = nullptr) = 0;
@@ -80,6 +88,9 @@ class Client {
   // Identifies machine code: plugin, its version, and on the CPU the processor's features.
   virtual const std::string& fingerprint() const = 0;
   virtual int device_count() const = 0;  // addressable
+  // Of all processes, numbered as partitions of a program are, and the number of one of ours.
+  virtual int global_device_count() const { return device_count(); }
+  virtual int partition_of(int device) const { return device; }
   virtual std::string device_description(int device) const = 0;
   virtual bool host_memory() const = 0;
   // Programs may call functions of this process, on memory it can read.
@@ -108,7 +119,8 @@ class Client {
 Client& client();
 // Without starting anything.
 bool client_started();
-// Number of devices, without starting a CPU client (its number is known from the environment).
+// Number of devices that users see, one in SPMD mode, without starting a CPU client (its number is
+// known from the environment).
 int device_count_hint();
 
 // Buffers alive, of all clients; a donated one no longer counts.

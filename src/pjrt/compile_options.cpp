@@ -15,6 +15,7 @@ constexpr int kDeviceOrdinal = 1;
 constexpr int kReplicas = 4;
 constexpr int kPartitions = 5;
 constexpr int kUseSpmd = 6;
+constexpr int kFreeOutputs = 12;
 constexpr int kMapKey = 1, kMapValue = 2;
 constexpr int kStringValue = 1, kBoolValue = 2;
 
@@ -47,6 +48,9 @@ std::string encode_compile_options(const CompileOptions& options, std::string_vi
   wire::write_integer(build, kPartitions, options.partitions);
   if (options.spmd) {
     wire::write_integer(build, kUseSpmd, 1);
+    for (bool free : options.free_outputs) {
+      wire::write_integer(build, kFreeOutputs, free);
+    }
   }
   std::string message;
   wire::write_bytes(message, kExecutableBuildOptions, build);

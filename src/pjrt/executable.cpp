@@ -1,17 +1,35 @@
+#include "pjrt/hlo_sharding.h"
 #include "pjrt/hlo_text.h"
 #include "pjrt/plugin_client.h"
+#include "pjrt/sharded_buffer.h"
+
+#include <algorithm>
 
 namespace torch_xla::pjrt {
 
 PluginExecutable::PluginExecutable(PluginClient& client, PJRT_LoadedExecutable* executable,
+                                   const CompileOptions& options,
                                    std::vector<TensorType> output_types)
-    : client_(client), loaded_(executable), output_types_(std::move(output_types)) {
+    : client_(client),
+      loaded_(executable),
+      output_types_(std::move(output_types)),
+      partitioned_(options.partitions > 1) {
   try {
     auto args = PJRT_ARGS(PJRT_LoadedExecutable_GetExecutable);
     args.loaded_executable = loaded_;
     PJRT_CALL(client_.api(), PJRT_LoadedExecutable_GetExecutable, args);
     executable_ = args.executable;
     check_output_count();
+    if (partitioned_) {
+      auto [format, bytes] = optimized_program();
+      output_shardings_ = result_shardings(
+          format == "hlo_with_config" ? hlo_of_hlo_with_config(bytes) : std::string_view(bytes),
+          output_types_.size());
+      for (size_t i = 0; i < output_types_.size(); ++i) {
+        piece_types_.push_back(
+            {output_types_[i].dtype, output_shardings_[i]->shard_dims(output_types_[i].dims)});
+      }
+    }
   } catch (...) {
     release();
     throw;
@@ -49,13 +67,30 @@ namespace {
 
 class PluginCompletion final : public Completion {
  public:
-  PluginCompletion(const Api& api, PJRT_Event* event) : event_(api, event) {}
-  bool is_ready() override { return event_.is_ready(); }
-  void await() override { event_.await("running a program"); }
+  PluginCompletion(const Api& api, const std::vector<PJRT_Event*>& events) {
+    for (PJRT_Event* event : events) {
+      events_.emplace_back(api, event);
+    }
+  }
+  bool is_ready() override {
+    return std::all_of(events_.begin(), events_.end(), [](Event& e) { return e.is_ready(); });
+  }
+  void await() override {
+    for (Event& event : events_) {
+      event.await("running a program");
+    }
+  }
 
  private:
-  Event event_;
+  std::deque<Event> events_;  // one a device
 };
+
+// What device `lane` of a launch holds of an input.
+PluginBuffer& piece_of(Buffer& input, size_t lane) {
+  Buffer& piece =
+      input.sharding() == nullptr ? input : *static_cast<ShardedBuffer&>(input).pieces()[lane];
+  return static_cast<PluginBuffer&>(piece);
+}
 
 }  // namespace
 
@@ -63,24 +98,29 @@ class PluginCompletion final : public Completion {
 std::vector<BufferPtr> PluginExecutable::execute(const std::vector<Buffer*>& inputs,
                                                  const std::vector<bool>& donated, int device,
                                                  CompletionPtr* completion) {
-  std::vector<PJRT_Buffer*> arguments;
+  const size_t lanes = partitioned_ ? static_cast<size_t>(client_.device_count()) : 1;
+  std::vector<PJRT_Buffer*> arguments(lanes * inputs.size());
   std::vector<int64_t> kept;
-  arguments.reserve(inputs.size());
   kept.reserve(inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
-    auto* buffer = static_cast<PluginBuffer*>(inputs[i]);
-    if (buffer->is_deleted()) {
+    if (inputs[i]->is_deleted()) {
       throw Error("input " + std::to_string(i) +
                   " of a program was donated to one that has run: its value is gone");
     }
-    arguments.push_back(buffer->raw());
+    for (size_t lane = 0; lane < lanes; ++lane) {
+      arguments[lane * inputs.size() + i] = piece_of(*inputs[i], lane).raw();
+    }
     if (!donated[i]) {
       kept.push_back(static_cast<int64_t>(i));
     }
   }
-  std::vector<PJRT_Buffer*> outputs(output_types_.size(), nullptr);
-  PJRT_Buffer* const* argument_list = arguments.data();
-  PJRT_Buffer** output_list = outputs.data();
+  std::vector<PJRT_Buffer*> outputs(lanes * output_types_.size(), nullptr);
+  std::vector<PJRT_Buffer* const*> argument_lists;
+  std::vector<PJRT_Buffer**> output_lists;
+  for (size_t lane = 0; lane < lanes; ++lane) {
+    argument_lists.push_back(arguments.data() + lane * inputs.size());
+    output_lists.push_back(outputs.data() + lane * output_types_.size());
+  }
 
   auto options = make_args<PJRT_ExecuteOptions>(PJRT_ExecuteOptions_STRUCT_SIZE);
   options.non_donatable_input_indices = kept.data();
@@ -88,36 +128,50 @@ std::vector<BufferPtr> PluginExecutable::execute(const std::vector<Buffer*>& inp
   auto args = PJRT_ARGS(PJRT_LoadedExecutable_Execute);
   args.executable = loaded_;
   args.options = &options;
-  args.argument_lists = &argument_list;
-  args.num_devices = 1;
-  args.num_args = arguments.size();
-  args.output_lists = &output_list;
-  args.execute_device = client_.device(device);
-  PJRT_Event* done = nullptr;
-  args.device_complete_events = completion != nullptr ? &done : nullptr;
+  args.argument_lists = argument_lists.data();
+  args.num_devices = lanes;
+  args.num_args = inputs.size();
+  args.output_lists = output_lists.data();
+  args.execute_device = partitioned_ ? nullptr : client_.device(device);
+  std::vector<PJRT_Event*> done(lanes, nullptr);
+  args.device_complete_events = completion != nullptr ? done.data() : nullptr;
+  auto for_donated = [&](void (PluginBuffer::*action)()) {
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      for (size_t lane = 0; donated[i] && lane < lanes; ++lane) {
+        (piece_of(*inputs[i], lane).*action)();
+      }
+    }
+  };
   try {
     PJRT_CALL(client_.api(), PJRT_LoadedExecutable_Execute, args);
   } catch (...) {
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      if (donated[i]) {
-        static_cast<PluginBuffer*>(inputs[i])->mark_deleted_if_taken();
-      }
-    }
+    for_donated(&PluginBuffer::mark_deleted_if_taken);
     throw;
   }
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    if (donated[i]) {
-      static_cast<PluginBuffer*>(inputs[i])->mark_deleted();
-    }
-  }
-  if (done != nullptr) {
+  for_donated(&PluginBuffer::mark_deleted);
+  if (done.front() != nullptr) {
     *completion = std::make_shared<PluginCompletion>(client_.api(), done);
   }
+  return wrap(outputs, device);
+}
+
+std::vector<BufferPtr> PluginExecutable::wrap(const std::vector<PJRT_Buffer*>& raw, int device) {
+  const size_t count = output_types_.size();
   std::vector<BufferPtr> results;
-  results.reserve(outputs.size());
-  for (size_t i = 0; i < outputs.size(); ++i) {
+  results.reserve(count);
+  for (size_t i = 0; i < count; ++i) {
+    if (!partitioned_) {
+      results.push_back(std::make_shared<PluginBuffer>(client_, raw[i], output_types_[i], device));
+      continue;
+    }
+    std::vector<BufferPtr> pieces;
+    pieces.reserve(raw.size() / count);
+    for (size_t lane = 0; lane < raw.size() / count; ++lane) {
+      pieces.push_back(std::make_shared<PluginBuffer>(client_, raw[lane * count + i],
+                                                      piece_types_[i], static_cast<int>(lane)));
+    }
     results.push_back(
-        std::make_shared<PluginBuffer>(client_, outputs[i], output_types_[i], device));
+        std::make_shared<ShardedBuffer>(output_types_[i], output_shardings_[i], std::move(pieces)));
   }
   return results;
 }
@@ -131,7 +185,7 @@ std::string PluginExecutable::serialize() {
   return bytes;
 }
 
-std::string PluginExecutable::optimized_hlo() {
+std::pair<std::string, std::string> PluginExecutable::optimized_program() {
   auto program = make_args<PJRT_Program>(PJRT_Program_STRUCT_SIZE);
   auto args = PJRT_ARGS(PJRT_Executable_OptimizedProgram);
   args.executable = executable_;
@@ -140,7 +194,11 @@ std::string PluginExecutable::optimized_hlo() {
   std::string code(program.code_size, '\0');
   program.code = code.data();
   PJRT_CALL(client_.api(), PJRT_Executable_OptimizedProgram, args);
-  std::string_view format(program.format, program.format_size);
+  return {std::string(program.format, program.format_size), std::move(code)};
+}
+
+std::string PluginExecutable::optimized_hlo() {
+  auto [format, code] = optimized_program();
   if (format == "hlo") {
     return hlo_text(code);
   }

@@ -123,8 +123,11 @@ class NullClient final : public Client {
     }
     return buffer;
   }
-  ExecutablePtr compile(const std::string&, const CompileOptions&,
+  ExecutablePtr compile(const std::string&, const CompileOptions& options,
                         std::vector<TensorType> output_types) override {
+    if (options.partitions > 1) {
+      throw Error("PJRT_DEVICE=NULL runs no programs over several devices");
+    }
     return std::make_shared<NullExecutable>(*this, std::move(output_types));
   }
   ExecutablePtr deserialize(const std::string&, const CompileOptions&,

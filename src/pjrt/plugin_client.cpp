@@ -3,9 +3,12 @@
 #include "base/env.h"
 #include "pjrt/compile_options.h"
 #include "pjrt/ffi_extension.h"
+#include "pjrt/key_value.h"
 #include "pjrt/machine.h"
 #include "pjrt/plugin.h"
+#include "pjrt/processes.h"
 
+#include <algorithm>
 #include <cstdlib>
 
 namespace torch_xla::pjrt {
@@ -73,6 +76,7 @@ PluginClient::PluginClient(Api api, const std::string& device_type) : api_(std::
                 device_type + ": check the machine, or set PJRT_DEVICE=CPU");
   }
   memory_.resize(devices_.size());
+  number_devices();
 
   auto name = PJRT_ARGS(PJRT_Client_PlatformName);
   name.client = client_;
@@ -85,15 +89,52 @@ PluginClient::PluginClient(Api api, const std::string& device_type) : api_(std::
 
 void PluginClient::create(const std::string& device_type) {
   auto args = PJRT_ARGS(PJRT_Client_Create);
-  PJRT_NamedValue device_count;
+  std::vector<PJRT_NamedValue> options;
   if (device_type == "CPU") {
-    device_count = integer_option("cpu_device_count", env::integer("CPU_NUM_DEVICES"));
-    args.create_options = &device_count;
-    args.num_options = 1;
+    options.push_back(integer_option("cpu_device_count", env::integer("CPU_NUM_DEVICES")));
   }
+  if (processes().count > 1) {
+    set_key_value_callbacks(args);
+    options.push_back(integer_option("node_id", processes().index));
+    options.push_back(integer_option("num_nodes", processes().count));
+  }
+  args.create_options = options.data();
+  args.num_options = options.size();
   std::string doing = "starting the client for PJRT_DEVICE=" + device_type;
   PJRT_CALL(api_, PJRT_Client_Create, args, doing.c_str());
   client_ = args.client;
+}
+
+// A program's partitions are the devices of all processes in the order of their numbers.
+void PluginClient::number_devices() {
+  auto id_of = [this](PJRT_Device* device) {
+    auto describe = PJRT_ARGS(PJRT_Device_GetDescription);
+    describe.device = device;
+    PJRT_CALL(api_, PJRT_Device_GetDescription, describe);
+    auto id = PJRT_ARGS(PJRT_DeviceDescription_Id);
+    id.device_description = describe.device_description;
+    PJRT_CALL(api_, PJRT_DeviceDescription_Id, id);
+    return id.id;
+  };
+  auto all = PJRT_ARGS(PJRT_Client_Devices);
+  all.client = client_;
+  PJRT_CALL(api_, PJRT_Client_Devices, all);
+  global_devices_ = static_cast<int>(all.num_devices);
+  std::vector<int> ids;
+  for (size_t i = 0; i < all.num_devices; ++i) {
+    ids.push_back(id_of(all.devices[i]));
+  }
+  std::sort(ids.begin(), ids.end());
+  for (PJRT_Device* device : devices_) {
+    auto found = std::lower_bound(ids.begin(), ids.end(), id_of(device));
+    partitions_.push_back(static_cast<int>(found - ids.begin()));
+  }
+  if (processes().count > 1 && static_cast<size_t>(global_devices_) == devices_.size()) {
+    throw Error("the PJRT plugin " + api_.plugin() + " does not connect processes: this one is " +
+                std::to_string(processes().index) + " of " + std::to_string(processes().count) +
+                " and sees its own " + std::to_string(global_devices_) +
+                " devices only. Use one process, or a plugin for several hosts");
+  }
 }
 
 // "cpu, PJRT API 0.106, stablehlo_current_version 1.16.1, ...": plugins differ in what they tell.
@@ -185,7 +226,8 @@ ExecutablePtr PluginClient::compile(const std::string& stablehlo, const CompileO
   args.compile_options = encoded.data();
   args.compile_options_size = encoded.size();
   PJRT_CALL(api_, PJRT_Client_Compile, args);
-  return std::make_shared<PluginExecutable>(*this, args.executable, std::move(output_types));
+  return std::make_shared<PluginExecutable>(*this, args.executable, options,
+                                            std::move(output_types));
 }
 
 ExecutablePtr PluginClient::deserialize(const std::string& bytes, const CompileOptions& options,
@@ -198,7 +240,8 @@ ExecutablePtr PluginClient::deserialize(const std::string& bytes, const CompileO
   args.overridden_serialized_compile_options = encoded.data();
   args.overridden_serialized_compile_options_size = encoded.size();
   PJRT_CALL(api_, PJRT_Executable_DeserializeAndLoad, args, "loading a program");
-  return std::make_shared<PluginExecutable>(*this, args.loaded_executable, std::move(output_types));
+  return std::make_shared<PluginExecutable>(*this, args.loaded_executable, options,
+                                            std::move(output_types));
 }
 
 bool PluginClient::has_ffi() const {

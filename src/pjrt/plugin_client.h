@@ -19,6 +19,7 @@ class PluginBuffer final : public Buffer {
   ~PluginBuffer() override;
   const TensorType& type() const override { return type_; }
   int device() const override { return device_; }
+  int partition() const override;
   int64_t nbytes() const override { return nbytes_; }
   void await_ready() override;
   bool is_ready() override;
@@ -50,7 +51,7 @@ class PluginExecutable final : public Executable {
  public:
   // Takes over `executable`.
   PluginExecutable(PluginClient& client, PJRT_LoadedExecutable* executable,
-                   std::vector<TensorType> output_types);
+                   const CompileOptions& options, std::vector<TensorType> output_types);
   ~PluginExecutable() override;
   std::vector<BufferPtr> execute(const std::vector<Buffer*>& inputs,
                                  const std::vector<bool>& donated, int device,
@@ -63,11 +64,18 @@ class PluginExecutable final : public Executable {
  private:
   void check_output_count();
   void release() noexcept;
+  // The optimised program: its format, "hlo", "hlo_with_config" or another, and its bytes.
+  std::pair<std::string, std::string> optimized_program();
+  std::vector<BufferPtr> wrap(const std::vector<PJRT_Buffer*>& raw, int device);
 
   PluginClient& client_;
   PJRT_LoadedExecutable* loaded_;
   PJRT_Executable* executable_ = nullptr;
   std::vector<TensorType> output_types_;
+  // Of a partitioned program: per result its sharding and the type of its pieces.
+  bool partitioned_;
+  std::vector<ShardingPtr> output_shardings_;
+  std::vector<TensorType> piece_types_;
 };
 
 class PluginClient final : public Client {
@@ -78,6 +86,10 @@ class PluginClient final : public Client {
   const std::string& plugin_version() const override { return plugin_version_; }
   const std::string& fingerprint() const override { return fingerprint_; }
   int device_count() const override { return static_cast<int>(devices_.size()); }
+  int global_device_count() const override { return global_devices_; }
+  int partition_of(int device) const override {
+    return partitions_.at(static_cast<size_t>(device));
+  }
   std::string device_description(int device) const override;
   bool host_memory() const override { return platform_name_ == "cpu"; }
   bool has_ffi() const override;
@@ -96,11 +108,14 @@ class PluginClient final : public Client {
 
  private:
   void create(const std::string& device_type);
+  void number_devices();
   std::string describe_version() const;
 
   Api api_;
   PJRT_Client* client_ = nullptr;
   std::vector<PJRT_Device*> devices_;
+  std::vector<int> partitions_;  // parallel to devices_
+  int global_devices_ = 0;
   std::deque<DeviceMemory> memory_;  // parallel to devices_
   std::string platform_name_, plugin_version_, fingerprint_;
 };

@@ -70,6 +70,9 @@ std::string cache_key(const ProgramSource& source) {
   hasher.add(static_cast<uint64_t>(source.options.replicas));
   hasher.add(static_cast<uint64_t>(source.options.partitions));
   hasher.add(static_cast<uint64_t>(source.options.spmd));
+  for (bool free : source.options.free_outputs) {
+    hasher.add(static_cast<uint64_t>(free));
+  }
   for (const auto& [name, value] : source.options.xla_options) {
     hasher.add(std::string_view(name));
     hasher.add(std::string_view(value));

@@ -194,7 +194,7 @@ Tensor to_device(const Tensor& source, int device) {
   }
   Tensor copy = make_tensor(make_storage(source.storage().nbytes(), device), source.scalar_type(),
                             source.sizes(), source.strides(), source.storage_offset());
-  set_buffer(copy, std::move(moved));
+  set_leaf(copy, std::make_shared<DeviceData>(std::move(moved)));
   return copy;
 }
 

@@ -45,8 +45,8 @@ int device_of_call(c10::ArrayRef<c10::IValue> arguments) {
 void give_generator(const OpInfo& info, torch::jit::Stack* stack) {
   size_t count = info.scalar_arguments.size();
   auto first = stack->end() - static_cast<std::ptrdiff_t>(count);
-  int device = device_of_call(
-      c10::ArrayRef<c10::IValue>(stack->data() + (stack->size() - count), count));
+  int device =
+      device_of_call(c10::ArrayRef<c10::IValue>(stack->data() + (stack->size() - count), count));
   const auto& schema = info.host.op.schema().arguments();
   for (size_t i = 0; i < schema.size(); ++i) {
     if (schema[i].name() != "generator") {

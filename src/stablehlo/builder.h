@@ -81,6 +81,11 @@ class Builder {
   void end_function(const Vals& results);
   // In the order of parameter() of the public function: input i may be reused for output j.
   void alias_parameter(int64_t parameter, int64_t output);
+  // Of the public function: how an argument or a result lies on the devices, in XLA's words.
+  void shard_parameter(size_t parameter, const std::string& sharding);
+  void shard_result(size_t result, const std::string& sharding);
+  size_t parameter_count() { return open().parameters.size(); }
+  void set_partitions(int64_t partitions) { partitions_ = partitions; }
   Vals call(const std::string& function, const Vals& arguments,
             const std::vector<TensorType>& results);
 
@@ -163,6 +168,9 @@ class Builder {
   std::pair<Val, Val> rng_bit_generator(Val state, const TensorType& bits,
                                         std::string_view algorithm = "PHILOX");
   Val optimization_barrier(Val x);
+  // Calls of the partitioner, by target: "Sharding" says how the value lies on the devices.
+  Val sharding_call(std::string_view target, Val x, const TensorType& result,
+                    const std::string& sharding);
   // XLA FFI (api_version 4). `config` is the body of the backend_config dictionary: "id = 7 : i64".
   Vals custom_call(std::string_view target, const Vals& operands,
                    const std::vector<TensorType>& results, const std::string& config,
@@ -175,6 +183,7 @@ class Builder {
     std::vector<TensorType> parameters;
     std::vector<int32_t> parameter_ids;
     std::vector<int64_t> aliases;  // output per parameter, -1: none
+    std::map<size_t, std::string> parameter_shardings, result_shardings;
     int32_t next_id = 0;
     int indent = 2;
   };
@@ -192,6 +201,7 @@ class Builder {
   Vals broadcast_pair(Val x, Val y);
 
   std::string module_name_;
+  int64_t partitions_ = 1;
   std::deque<TensorType> types_;  // stable addresses for Val
   std::vector<Function> open_;
   std::vector<std::string> finished_;

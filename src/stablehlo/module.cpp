@@ -39,6 +39,10 @@ std::vector<TensorType> types_of(const Vals& values) {
   return types;
 }
 
+std::string sharding_attribute(const std::string& sharding) {
+  return "mhlo.sharding = " + quoted(sharding);
+}
+
 }  // namespace
 
 Builder::Builder(std::string module_name) : module_name_(std::move(module_name)) {
@@ -141,6 +145,14 @@ void Builder::alias_parameter(int64_t parameter, int64_t output) {
   open().aliases.at(parameter) = output;
 }
 
+void Builder::shard_parameter(size_t parameter, const std::string& sharding) {
+  open().parameter_shardings[parameter] = sharding;
+}
+
+void Builder::shard_result(size_t result, const std::string& sharding) {
+  open().result_shardings[result] = sharding;
+}
+
 void Builder::end_function(const Vals& results) {
   std::vector<TensorType> types = types_of(results);
   append_line("return " + name_list(results) + (results.empty() ? "" : " : ") +
@@ -151,13 +163,34 @@ void Builder::end_function(const Vals& results) {
   for (size_t i = 0; i < f.parameters.size(); ++i) {
     text += (i > 0 ? ", %" : "%") + std::to_string(f.parameter_ids[i]) + ": " +
             type_string(f.parameters[i]);
+    std::string attributes;
     if (f.aliases[i] >= 0) {
-      text += " {tf.aliasing_output = " + std::to_string(f.aliases[i]) + " : i32}";
+      attributes = "tf.aliasing_output = " + std::to_string(f.aliases[i]) + " : i32";
+    }
+    if (auto sharding = f.parameter_shardings.find(i); sharding != f.parameter_shardings.end()) {
+      attributes += (attributes.empty() ? "" : ", ") + sharding_attribute(sharding->second);
+    }
+    text += attributes.empty() ? "" : " {" + attributes + "}";
+  }
+  text += ") -> (";
+  for (size_t i = 0; i < types.size(); ++i) {
+    text += (i > 0 ? ", " : "") + type_string(types[i]);
+    if (auto sharding = f.result_shardings.find(i); sharding != f.result_shardings.end()) {
+      text += " {" + sharding_attribute(sharding->second) + "}";
     }
   }
-  text += ") -> " + type_list(types) + " {\n" + f.body + "  }\n";
+  text += ") {\n" + f.body + "  }\n";
   finished_.push_back(std::move(text));
   open_.pop_back();
+}
+
+Val Builder::sharding_call(std::string_view target, Val x, const TensorType& result,
+                           const std::string& sharding) {
+  Val value = make(result);
+  append_line(name_list({value}) + " = \"stablehlo.custom_call\"(" + name_list({x}) +
+              ") <{call_target_name = " + quoted(target) + "}> {" + sharding_attribute(sharding) +
+              "} : (" + type_string(x.type()) + ") -> " + type_string(result));
+  return value;
 }
 
 Vals Builder::call(const std::string& function, const Vals& arguments,
@@ -189,7 +222,12 @@ void Builder::set_location(std::string_view file, int line, std::string_view sco
 }
 
 std::string Builder::str(bool with_locations) const {
-  std::string text = "module @" + module_name_ + " {\n";
+  std::string text = "module @" + module_name_;
+  if (partitions_ > 1) {
+    text += " attributes {mhlo.num_partitions = " + std::to_string(partitions_) +
+            " : i32, mhlo.num_replicas = 1 : i32}";
+  }
+  text += " {\n";
   for (const std::string& function : finished_) {
     size_t at = 0;
     while (at < function.size()) {

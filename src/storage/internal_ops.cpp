@@ -171,4 +171,40 @@ Value make_read(Value base, const Window& window) {
   return make_node(intern(std::move(signature)), {std::move(base)});
 }
 
+namespace {
+
+// op(base, sharding) -> result
+Value make_sharding_node(const char* op, LowerFunction lower, Value base, ShardingPtr sharding,
+                         const TensorType& result) {
+  Signature signature = internal_signature(op, lower, row_major_spec(result.dtype, result.dims));
+  const TensorType& type = base.type();
+  signature.operands = {{type.dtype, type.dims, row_major_strides(type.dims), 0}};
+  signature.arguments = {OperandRef{0}, sharding->text()};
+  return make_node(intern(std::move(signature)), {std::move(base)});
+}
+
+}  // namespace
+
+Value make_sharding(Value base, ShardingPtr sharding) {
+  TensorType type = base.type();
+  return make_sharding_node("xla::mark_sharding", lower_mark_sharding, std::move(base), sharding,
+                            type);
+}
+
+ShardingPtr sharding_of_node(const Value& value) {
+  const Signature* signature = value.node->signature;
+  return signature != nullptr && signature->lower == &lower_mark_sharding
+             ? Sharding::parse(std::get<std::string>(signature->arguments[1]))
+             : nullptr;
+}
+
+Value make_to_shard(Value whole, ShardingPtr sharding) {
+  TensorType piece{whole.type().dtype, sharding->shard_dims(whole.type().dims)};
+  return make_sharding_node("xla::to_shard", lower_to_shard, std::move(whole), sharding, piece);
+}
+
+Value make_from_shard(Value piece, ShardingPtr sharding, const TensorType& whole) {
+  return make_sharding_node("xla::from_shard", lower_from_shard, std::move(piece), sharding, whole);
+}
+
 }  // namespace torch_xla

@@ -1,6 +1,7 @@
 #include "storage/state.h"
 
 #include "base/error.h"
+#include "pjrt/sharded_buffer.h"
 #include "storage/scope.h"
 
 #include <c10/core/CPUAllocator.h>
@@ -22,8 +23,8 @@ DeviceData::DeviceData(pjrt::BufferPtr buffer)
   type = buffer_->type();
 }
 
-DeviceData::DeviceData(TensorType t, int device, c10::Storage host)
-    : device(device), host_(std::move(host)), owns_host_(true) {
+DeviceData::DeviceData(TensorType t, int device, c10::Storage host, ShardingPtr sharding)
+    : device(device), host_(std::move(host)), owns_host_(true), host_sharding_(sharding) {
   type = std::move(t);
 }
 
@@ -37,12 +38,62 @@ pjrt::BufferPtr DeviceData::wait_for_buffer(std::unique_lock<std::mutex>& lock) 
 
 pjrt::BufferPtr DeviceData::buffer() {
   std::unique_lock<std::mutex> lock(mutex_);
+  const bool partitioned = pjrt::partitions() > 1;
   if (owns_host_ && buffer_ == nullptr) {
-    buffer_ = pjrt::client().buffer_from_host(host_.data(), type, device,
-                                              std::make_shared<c10::Storage>(host_));
+    auto keep_alive = std::make_shared<c10::Storage>(host_);
+    if (partitioned) {
+      buffer_ =
+          pjrt::scatter_from_host(pjrt::client(), host_.data(), type, host_sharding_, keep_alive);
+      host_ = c10::Storage();  // the pieces keep what they need of it
+      owns_host_ = false;
+    } else {
+      buffer_ = pjrt::client().buffer_from_host(host_.data(), type, device, std::move(keep_alive));
+    }
   }
-  return wait_for_buffer(lock);
+  wait_for_buffer(lock);
+  if (partitioned && buffer_->sharding() == nullptr) {
+    buffer_ = pjrt::replicate(pjrt::client(), buffer_);  // made before SPMD mode began
+  }
+  return buffer_;
 }
+
+ShardingPtr DeviceData::sharding() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  changed_.wait(lock, [this] { return owns_host_ || buffer_ != nullptr || error_ != nullptr; });
+  if (owns_host_ && buffer_ == nullptr) {
+    return host_sharding_;
+  }
+  bool sharded = buffer_ != nullptr && buffer_->sharding() != nullptr;
+  return sharded ? buffer_->sharding() : Sharding::replicated();
+}
+
+bool DeviceData::sharding_is_free() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return sharding_is_free_;
+}
+
+bool DeviceData::reshard(ShardingPtr sharding) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!owns_host_ || buffer_ != nullptr) {
+    return false;
+  }
+  host_sharding_ = sharding;
+  return true;
+}
+
+namespace {
+
+// A copy of a value whose bytes lie in several places.
+c10::Storage gathered(pjrt::Buffer& buffer) {
+  c10::Allocator* allocator = c10::GetCPUAllocator();
+  auto nbytes = static_cast<size_t>(buffer.nbytes());
+  c10::Storage copy(c10::Storage::use_byte_size_t(), nbytes, allocator->allocate(nbytes), allocator,
+                    /*resizable=*/true);
+  buffer.copy_to_host(copy.mutable_data(), nbytes);
+  return copy;
+}
+
+}  // namespace
 
 c10::Storage DeviceData::host() {
   pjrt::BufferPtr buffer;
@@ -54,6 +105,9 @@ c10::Storage DeviceData::host() {
     buffer = wait_for_buffer(lock);
   }
   void* bytes = buffer->nbytes() > 0 ? buffer->host_pointer() : nullptr;
+  if (bytes == nullptr && buffer->nbytes() > 0) {
+    return gathered(*buffer);
+  }
   auto* owner = new pjrt::BufferPtr(buffer);
   c10::DataPtr data(
       bytes, owner, [](void* context) { delete static_cast<pjrt::BufferPtr*>(context); },
@@ -94,9 +148,10 @@ void DeviceData::begin_write() {
   }
 }
 
-void DeviceData::fulfil(pjrt::BufferPtr buffer) {
+void DeviceData::fulfil(pjrt::BufferPtr buffer, bool sharding_is_free) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
+    sharding_is_free_ = sharding_is_free;
     buffer_ = std::move(buffer);
   }
   changed_.notify_all();

@@ -8,6 +8,7 @@
 
 #include "ir/node.h"
 #include "pjrt/client.h"
+#include "sharding/sharding.h"
 
 #include <c10/core/Storage.h>
 
@@ -35,15 +36,23 @@ class DeviceData : public Data {
  public:
   DeviceData(TensorType type, int device);
   DeviceData(pjrt::BufferPtr buffer);
-  // `host`: from PyTorch's CPU allocator.
-  DeviceData(TensorType type, int device, c10::Storage host);
+  // `host`: from PyTorch's CPU allocator. `sharding`: where its bytes go in SPMD mode.
+  DeviceData(TensorType type, int device, c10::Storage host,
+             ShardingPtr sharding = Sharding::replicated());
 
   // Blocks until launched; throws what went wrong with the program that makes it.
   pjrt::BufferPtr buffer();
-  void fulfil(pjrt::BufferPtr buffer);
+  void fulfil(pjrt::BufferPtr buffer, bool sharding_is_free = false);
   void fail(std::exception_ptr error);
 
-  // Only where the device's memory is the host's.
+  // In SPMD mode: how the value lies on the devices.
+  ShardingPtr sharding();
+  // Nobody asked for it: the compiler found it best when the value was computed.
+  bool sharding_is_free();
+  // Changes it, if the bytes have not been sent yet.
+  bool reshard(ShardingPtr sharding);
+
+  // Only where the device's memory is the host's, or a value that came from the host.
   // The bytes in place; blocks until computed.
   c10::Storage host();
   // A program reads the bytes until `done`.
@@ -64,8 +73,10 @@ class DeviceData : public Data {
   std::condition_variable changed_;
   pjrt::BufferPtr buffer_;
   std::exception_ptr error_;
-  c10::Storage host_;       // empty until asked for
-  bool owns_host_ = false;  // false: it is `buffer_`'s memory
+  c10::Storage host_;                                   // empty until asked for
+  bool owns_host_ = false;                              // false: it is `buffer_`'s memory
+  ShardingPtr host_sharding_ = Sharding::replicated();  // for memory not yet sent
+  bool sharding_is_free_ = false;
   std::vector<pjrt::CompletionPtr> readers_;
 };
 
@@ -87,6 +98,13 @@ struct StorageState : std::enable_shared_from_this<StorageState> {
   // Replaces the value; links or unlinks the pending list.
   void set_value(Value value);
   bool pending() const { return value_ && value_.node->kind == Node::Kind::Op; }
+
+  // How the user wants values of this type to lie on the devices (storage/sharding.h), or null.
+  struct Annotation {
+    ShardingPtr sharding;
+    TensorType type;
+  };
+  std::unique_ptr<const Annotation> annotation;
 
   // The last materialised value before the pending one: where a failed program returns to.
   NodePtr committed;

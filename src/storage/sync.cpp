@@ -5,9 +5,12 @@
 #include "graph/collect.h"
 #include "graph/promote.h"
 #include "metrics/metrics.h"
+#include "pjrt/sharded_buffer.h"
+#include "sharding/spmd.h"
 #include "storage/programs.h"
 #include "storage/region.h"
 #include "storage/scope.h"
+#include "storage/sharding.h"
 #include "timeline/timeline.h"
 
 #include <c10/util/flat_hash_map.h>
@@ -159,17 +162,22 @@ struct TypeHash {
   }
 };
 
-// First each result takes its own former buffer, then any of its type.
+// First each result takes its own former buffer, then any of its type. Over several devices only
+// its own: others may lie differently.
 void assign_donations(Graph& graph, const std::vector<const Node*>& former) {
   std::vector<bool> available = donatable_inputs(graph);
   for (size_t o = 0; o < graph.outputs.size(); ++o) {
     // The collection of the graph left its number in each input.
     uint32_t input = former[o] != nullptr ? former[o]->visit.id : 0;
     if (input < available.size() && available[input] && graph.inputs[input].get() == former[o] &&
-        graph.type(graph.outputs[o]) == graph.inputs[input]->type(0)) {
+        graph.type(graph.outputs[o]) == graph.inputs[input]->type(0) &&
+        (graph.partitions == 1 || graph.output_shardings[o] == graph.input_shardings[input])) {
       graph.donated[o] = static_cast<int32_t>(input);
       available[input] = false;
     }
+  }
+  if (graph.partitions > 1) {
+    return;
   }
   std::unordered_map<TensorType, std::vector<int32_t>, TypeHash> spare;
   for (size_t i = available.size(); i-- > 0;) {
@@ -206,6 +214,7 @@ Run prepare(int device, std::vector<StatePtr> states, bool donate, RunMode mode 
   run.mode = mode;
   std::vector<Value> outputs;
   std::vector<const Node*> former;
+  std::vector<StorageState*> holders;
   ska::flat_hash_map<Value, size_t, ValueHash> output_index;
   std::vector<size_t> index_of_state;
   output_index.reserve(states.size());
@@ -216,11 +225,15 @@ Run prepare(int device, std::vector<StatePtr> states, bool donate, RunMode mode 
     if (inserted) {
       outputs.push_back(value);
       former.push_back(state->committed.get());
+      holders.push_back(state.get());
     }
     index_of_state.push_back(found->second);
     run.results.push_back({std::move(state), value, nullptr, nullptr});
   }
   run.graph = collect_graph(outputs);
+  if (spmd_enabled()) {
+    place_graph(run.graph, holders, former);
+  }
   if (donate) {
     assign_donations(run.graph, former);
   }
@@ -258,8 +271,10 @@ std::string run_name(const Run& run, const ActiveRegion* region) {
 }
 
 pjrt::BufferPtr upload_pack(const void* data, DType dtype, size_t count, int device) {
-  return pjrt::client().buffer_from_host(data, {dtype, {static_cast<int64_t>(count)}}, device,
-                                         nullptr);
+  TensorType type{dtype, {static_cast<int64_t>(count)}};
+  return pjrt::partitions() > 1
+             ? pjrt::scatter_from_host(pjrt::client(), data, type, Sharding::replicated(), nullptr)
+             : pjrt::client().buffer_from_host(data, type, device, nullptr);
 }
 
 // Launches, and tells the timeline when the device is done.
@@ -314,7 +329,7 @@ std::vector<pjrt::BufferPtr> launch(const Run& run, const Variant& variant, cons
     outputs = launch_watched(name, variant.program->executable(), inputs, donated, run.device,
                              completion);
   }
-  if (*completion && pjrt::client().host_memory()) {
+  if (*completion && pjrt::client().host_memory() && run.graph.partitions == 1) {
     for (size_t i = 0; i < run.graph.inputs.size(); ++i) {
       if (!donated[i]) {
         device_data(*run.graph.inputs[i])->read_until(*completion);
@@ -373,7 +388,8 @@ void execute(Run run) {
     pjrt::CompletionPtr completion;
     std::vector<pjrt::BufferPtr> buffers = launch(run, *variant, name, &completion);
     for (size_t i = 0; i < buffers.size(); ++i) {
-      run.outputs[i]->fulfil(buffers[i]);
+      const auto& wanted = run.graph.output_shardings;
+      run.outputs[i]->fulfil(buffers[i], !wanted.empty() && wanted[i] == nullptr);
     }
     run.hold.reset();
     run.graph = {};
@@ -437,6 +453,7 @@ void sync_device(int device, bool wait, const std::string& name) {
   refuse_while_tracing("torch_xla.sync() was called: call it after the function");
   current_location();
   reset_recorded_nodes();
+  LaunchTurn turn;
   Run run = [&] {
     timeline::Scope span(timeline::Kind::Trace, "collect the graph");
     std::vector<StatePtr> states;
@@ -459,6 +476,7 @@ void sync_all_devices(bool wait, const std::string& name) {
 
 void run_eagerly(const std::vector<StatePtr>& states) {
   metrics::Timed timed(metrics::metric("EagerOpExecuteTime"));
+  LaunchTurn turn;
   std::unordered_map<int, std::vector<StatePtr>> by_device;
   std::vector<Run> runs;
   {
@@ -489,6 +507,7 @@ void sync_storages(const std::vector<StatePtr>& states, const std::string& name)
   std::unordered_map<int, std::vector<StatePtr>> by_device;
   std::unordered_map<int, std::vector<StatePtr>> all;  // states are dropped after the lock
   std::vector<Run> runs;
+  LaunchTurn turn;
   {
     TraceLock lock;
     for (const StatePtr& state : states) {
@@ -527,15 +546,24 @@ pjrt::BufferPtr materialize(const at::Tensor& tensor) { return materialize_data(
 
 std::string pending_text(const std::vector<at::Tensor>& tensors, GraphText kind) {
   Graph graph;
+  LaunchTurn turn;
   {
     TraceLock lock;
     std::vector<Value> outputs;
+    std::vector<StorageState*> holders;
+    std::vector<const Node*> former;
     for (const at::Tensor& tensor : tensors) {
-      if (state_of(tensor)->pending()) {
-        outputs.push_back(state_of(tensor)->value());
+      StorageState& state = *state_of(tensor);
+      if (state.pending()) {
+        outputs.push_back(state.value());
+        holders.push_back(&state);
+        former.push_back(state.committed.get());
       }
     }
     graph = collect_graph(outputs);
+    if (spmd_enabled()) {
+      place_graph(graph, holders, former);
+    }
     finish_graph(graph);
   }
   if (kind == GraphText::Ir) {

@@ -178,8 +178,8 @@ void resize_storage(const at::Tensor& tensor, int64_t nbytes) {
   }
 }
 
-void set_buffer(const at::Tensor& tensor, pjrt::BufferPtr buffer) {
-  NodePtr leaf = make_data_node(std::make_shared<DeviceData>(std::move(buffer)));
+void set_leaf(const at::Tensor& tensor, std::shared_ptr<DeviceData> data) {
+  NodePtr leaf = make_data_node(std::move(data));
   TraceLock lock;
   assign_value(*tensor.unsafeGetTensorImpl(), {std::move(leaf), 0});
 }

@@ -37,7 +37,7 @@ void write_value(const at::Tensor& tensor, Value update, const OutputSpec& spec)
 // Grows or shrinks the storage behind a tensor; shrunk to nothing it forgets its value.
 void resize_storage(const at::Tensor& tensor, int64_t nbytes);
 
-// The lowest-level write: the tensor's whole storage becomes this buffer.
-void set_buffer(const at::Tensor& tensor, pjrt::BufferPtr buffer);
+// The lowest-level write: the tensor's whole storage becomes this.
+void set_leaf(const at::Tensor& tensor, std::shared_ptr<DeviceData> data);
 
 }  // namespace torch_xla

@@ -1,10 +1,13 @@
 // Values between host memory and storages.
 #include "metrics/metrics.h"
+#include "sharding/spmd.h"
 #include "storage/internal_ops.h"
 #include "storage/scope.h"
+#include "storage/sharding.h"
 #include "storage/sync.h"
 #include "timeline/timeline.h"
 
+#include <ATen/ops/clone.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/zeros.h>
@@ -13,17 +16,23 @@ namespace torch_xla {
 
 namespace {
 
-pjrt::BufferPtr buffer_from_cpu(const at::Tensor& dense, const TensorType& frame, int device,
-                                bool private_copy) {
+// The bytes of a dense CPU tensor as a leaf.
+std::shared_ptr<DeviceData> leaf_from_cpu(const at::Tensor& dense, const TensorType& frame,
+                                          int device, bool private_copy) {
   metrics::Timed timed(metrics::metric("TransferToDeviceTime"));
   timeline::Scope span(timeline::Kind::Upload, {}, frame.nbytes());
   metrics::metric("OutboundData", metrics::Unit::Bytes).add(static_cast<double>(frame.nbytes()));
+  if (spmd_enabled()) {
+    // Sent by the first program that reads it: by then it may have been marked.
+    return std::make_shared<DeviceData>(frame, device,
+                                        (private_copy ? dense : dense.clone()).storage());
+  }
   std::shared_ptr<void> keep_alive;
   if (private_copy) {
     keep_alive = std::make_shared<at::Tensor>(dense);
   }
-  return pjrt::client().buffer_from_host(dense.const_data_ptr(), frame, device,
-                                         std::move(keep_alive));
+  return std::make_shared<DeviceData>(pjrt::client().buffer_from_host(
+      dense.const_data_ptr(), frame, device, std::move(keep_alive)));
 }
 
 // The value's bytes as a flat CPU tensor, in place where the device's memory is the host's.
@@ -95,7 +104,7 @@ at::Tensor upload(const at::Tensor& source, int device) {
   }
   OutputSpec spec = make_output_spec(dense.scalar_type(), dense.sizes(), dense.strides());
   at::Tensor result = empty_tensor(spec.dtype, dense.sizes(), dense.strides(), device);
-  set_buffer(result, buffer_from_cpu(dense, spec.frame, device, !dense.is_same(source)));
+  set_leaf(result, leaf_from_cpu(dense, spec.frame, device, !dense.is_same(source)));
   return result;
 }
 
@@ -118,12 +127,13 @@ void copy_from_cpu(const at::Tensor& destination, const at::Tensor& source) {
     dense.copy_(source);
   }
   OutputSpec spec = make_output_spec(dense.scalar_type(), dense.sizes(), dense.strides());
-  pjrt::BufferPtr buffer = buffer_from_cpu(dense, spec.frame, device, !dense.is_same(source));
+  auto data = leaf_from_cpu(dense, spec.frame, device, !dense.is_same(source));
   if (covers_storage(destination)) {
-    set_buffer(destination, std::move(buffer));
+    keep_sharding(destination, *data);
+    set_leaf(destination, std::move(data));
     return;
   }
-  NodePtr leaf = make_data_node(std::make_shared<DeviceData>(std::move(buffer)));
+  NodePtr leaf = make_data_node(std::move(data));
   TraceLock lock;
   write_value(destination, {std::move(leaf), 0}, spec);
 }

@@ -46,7 +46,7 @@ def is_initialized() -> bool:
 
 
 def device_count() -> int:
-    return _XLAC.device_count()
+    return _XLAC.device_count_hint()
 
 
 def current_device() -> int:

@@ -23,8 +23,12 @@ def existing_device(index: "int | None") -> torch.device:
     """`xla:index`, checked; the current device for None, without starting the client."""
     if index is None:
         return torch.device(type_name, _XLAC.current_device())
-    count = _XLAC.device_count()
+    count = _XLAC.device_count_hint()
     if not 0 <= index < count:
+        if _XLAC.spmd_enabled():
+            raise RuntimeError(
+                f"there is no device xla:{index} in SPMD mode: xla:0 stands for all devices"
+            )
         raise RuntimeError(
             f"there is no device xla:{index}: this process has {count} "
             f"(xla:0 to xla:{count - 1}). On the CPU platform CPU_NUM_DEVICES sets the number."

@@ -100,7 +100,7 @@ def get_xla_supported_devices(
     """The devices of this process: `["xla:0"]`."""
     if devkind is not None:
         _warn_devkind()
-    return [f"xla:{index}" for index in range(_XLAC.device_count())][:max_devices]
+    return [f"xla:{index}" for index in range(_XLAC.device_count_hint())][:max_devices]
 
 
 def _warn_devkind() -> None:

@@ -8,7 +8,9 @@ from typing import Any
 import torch
 
 import torch_xla
+from torch_xla import _XLAC, runtime
 from torch_xla._internal import transfer
+from torch_xla.utils.utils import for_each_instance
 
 _Device = torch.device | str
 
@@ -66,6 +68,7 @@ class ParallelLoader:
         loader_prefetch_size: int = 16,
         device_prefetch_size: int = 8,
         host_to_device_transfer_threads: int = 1,
+        input_sharding: Any = None,
     ) -> None:
         if device_prefetch_size < 1 or batches_per_execution < 1:
             raise ValueError(
@@ -77,10 +80,14 @@ class ParallelLoader:
         self._channels = {
             torch.device(device): _Channel(device_prefetch_size) for device in devices
         }
+        sender = _Sender(input_sharding)
         # Made by the caller, which draws the loader's seed in the order of the user's program.
         batches = iter(cpu_loader)
         self._thread = threading.Thread(
-            target=_load, args=(batches, self._channels), name="torch_xla-loader", daemon=True
+            target=_load,
+            args=(batches, self._channels, sender),
+            name="torch_xla-loader",
+            daemon=True,
         )
         self._thread.start()
 
@@ -108,14 +115,52 @@ class ParallelLoader:
             channel.close(drop=True)
 
 
-def _load(batches: Iterator[Any], channels: dict[torch.device, _Channel]) -> None:
+class _Sender:
+    """Moves batches to the device, in SPMD mode sharded as told: by one ShardingSpec for all
+    tensors of its rank, or by a dict of them for batches that are dicts."""
+
+    def __init__(self, input_sharding: Any) -> None:
+        if input_sharding is not None and not runtime.is_spmd():
+            raise ValueError("input_sharding needs SPMD mode: call torch_xla.runtime.use_spmd()")
+        self._sharding = input_sharding
+
+    def __call__(self, batch: Any, device: torch.device) -> Any:
+        moved = transfer.to_device(batch, device)
+        if not runtime.is_spmd():
+            return moved
+        if isinstance(self._sharding, dict):
+            self._mark_by_name(moved)
+        elif self._sharding is not None:
+            for_each_instance(moved, transfer.is_xla_tensor, lambda t: _mark(t, self._sharding))
+        # Sent now, in the loading thread, not by the first program that reads it.
+        for_each_instance(moved, transfer.is_xla_tensor, _XLAC.send)
+        return moved
+
+    def _mark_by_name(self, batch: Any) -> None:
+        if not isinstance(batch, dict) or set(self._sharding) - set(batch):
+            names = sorted(batch) if isinstance(batch, dict) else type(batch).__name__
+            raise ValueError(
+                f"input_sharding names {sorted(self._sharding)}, the batch has {names}: they must "
+                "agree"
+            )
+        for name, spec in self._sharding.items():
+            if spec is not None:
+                spec.apply(batch[name])
+
+
+def _mark(tensor: torch.Tensor, spec: Any) -> None:
+    if spec.can_apply(tensor):
+        spec.apply(tensor)
+
+
+def _load(batches: Iterator[Any], channels: dict[torch.device, _Channel], sender: _Sender) -> None:
     """The body of the loading thread. It holds no loader, so that a loader can be collected."""
     ends = list(channels.items())
     position = 0
     try:
         for batch in batches:
             device, channel = ends[position % len(ends)]
-            if not channel.put(transfer.to_device(batch, device)):
+            if not channel.put(sender(batch, device)):
                 return
             position += 1
     except BaseException as error:
@@ -162,7 +207,8 @@ class PerDeviceLoader:
 class MpDeviceLoader:
     """Yields the batches of `loader` on `device` and ends the step at each.
 
-    Attributes it lacks are those of `loader`.
+    `input_sharding`: how batches are sharded in SPMD mode, a ShardingSpec for all tensors of its
+    rank, or a dict of them by key. Attributes it lacks are those of `loader`.
     """
 
     def __init__(self, loader: Any, device: _Device, **kwargs: Any) -> None:
@@ -187,7 +233,8 @@ class MpDeviceLoader:
         return parallel.per_device_loader(self._device)
 
     def _read_in_step(self) -> Generator[Any, None, None]:
+        sender = _Sender(self._parallel_loader_kwargs.get("input_sharding"))
         for batch in self._loader:
             torch_xla.sync()
-            yield transfer.to_device(batch, self._device)
+            yield sender(batch, torch.device(self._device))
         torch_xla.sync()

@@ -1,0 +1,58 @@
+"""One program on many devices: mark how some tensors lie on a mesh, XLA partitions the rest."""
+
+from torch_xla.distributed.spmd.api import (
+    auto_policy,
+    xla_distribute_module,
+    xla_distribute_tensor,
+)
+from torch_xla.distributed.spmd.debugging import visualize_sharding, visualize_tensor_sharding
+from torch_xla.distributed.spmd.xla_sharding import (
+    HybridMesh,
+    Mesh,
+    ShardingError,
+    ShardingSpec,
+    ShardingType,
+    XLAShard,
+    XLAShardedTensor,
+    annotate_custom_sharding,
+    clear_sharding,
+    disable_manual_sharding,
+    enable_manual_sharding,
+    get_1d_mesh,
+    get_global_mesh,
+    get_logical_mesh,
+    mark_sharding,
+    mark_sharding_with_gradients,
+    set_global_mesh,
+    unwrap_sharded_tensor,
+    wrap_as_sharded_tensor,
+    wrap_if_sharded,
+)
+
+__all__ = [
+    "HybridMesh",
+    "Mesh",
+    "ShardingError",
+    "ShardingSpec",
+    "ShardingType",
+    "XLAShard",
+    "XLAShardedTensor",
+    "annotate_custom_sharding",
+    "auto_policy",
+    "clear_sharding",
+    "disable_manual_sharding",
+    "enable_manual_sharding",
+    "get_1d_mesh",
+    "get_global_mesh",
+    "get_logical_mesh",
+    "mark_sharding",
+    "mark_sharding_with_gradients",
+    "set_global_mesh",
+    "unwrap_sharded_tensor",
+    "visualize_sharding",
+    "visualize_tensor_sharding",
+    "wrap_as_sharded_tensor",
+    "wrap_if_sharded",
+    "xla_distribute_module",
+    "xla_distribute_tensor",
+]

@@ -1,0 +1,72 @@
+"""The entry points that torch.distributed.tensor calls for meshes of the device type "xla"."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import torch
+
+from torch_xla.distributed.spmd.mesh import Mesh, ShardingError, as_mesh, required_mesh
+from torch_xla.distributed.spmd.xla_sharded_tensor import XLAShardedTensor
+from torch_xla.distributed.spmd.xla_sharding import mark_sharding
+
+
+def placements_to_spec(placements: Sequence[Any], mesh: Mesh, rank: int) -> tuple[Any, ...]:
+    """PyTorch says what each axis of the mesh does (Shard(dim), Replicate()); a spec says which
+    axes each dimension of the tensor has."""
+    if len(placements) != len(mesh.mesh_shape):
+        raise ShardingError(f"{len(placements)} placements were given for {mesh}: one per axis")
+    axes: list[list[str]] = [[] for _ in range(rank)]
+    for name, placement in zip(mesh.axis_names, placements, strict=True):
+        if placement.is_partial():
+            raise ShardingError("a tensor cannot be given as partial sums: use Shard or Replicate")
+        if not placement.is_replicate():
+            if not -rank <= placement.dim < rank:
+                raise ShardingError(f"{placement} of a tensor with {rank} dimensions")
+            axes[placement.dim].append(name)
+    return tuple(tuple(names) if names else None for names in axes)
+
+
+def xla_distribute_tensor(
+    tensor: torch.Tensor,
+    device_mesh: Any = None,
+    placements: Sequence[Any] | None = None,
+) -> XLAShardedTensor:
+    """`tensor` on the xla device, sharded over `device_mesh` as `placements` say."""
+    mesh = required_mesh(device_mesh)
+    if placements is None:
+        from torch.distributed.tensor import Replicate
+
+        placements = [Replicate()] * len(mesh.mesh_shape)
+    moved = tensor if tensor.device.type == "xla" else tensor.to("xla")
+    return mark_sharding(moved, mesh, placements_to_spec(placements, mesh, tensor.dim()))
+
+
+def xla_distribute_module(
+    module: torch.nn.Module,
+    device_mesh: Any = None,
+    partition_fn: Callable[[str, torch.nn.Module, Any], None] | None = None,
+    input_fn: Callable[..., Any] | None = None,
+    output_fn: Callable[..., Any] | None = None,
+) -> torch.nn.Module:
+    """Moves `module` to the xla device, and calls `partition_fn(name, submodule, mesh)` for each
+    submodule; without it every parameter is replicated."""
+    module = module.to("xla")
+    if partition_fn is not None:
+        for name, submodule in module.named_modules():
+            partition_fn(name, submodule, device_mesh)
+    else:
+        mesh = as_mesh(device_mesh)
+        for tensor in (*module.parameters(), *module.buffers()):
+            mark_sharding(tensor, mesh, (None,) * tensor.dim())
+    if input_fn is not None:
+        module.register_forward_pre_hook(lambda _, inputs: input_fn(inputs, device_mesh))
+    if output_fn is not None:
+        module.register_forward_hook(lambda _, __, outputs: output_fn(outputs, device_mesh))
+    return module
+
+
+def auto_policy(*_: Any) -> NoReturn:
+    raise NotImplementedError(
+        "auto_policy needs XLA's automatic partitioner, which plugins do not offer: mark tensors, "
+        "or wrap the module in SpmdFullyShardedDataParallel"
+    )

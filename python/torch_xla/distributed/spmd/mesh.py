@@ -1,0 +1,194 @@
+"""Meshes: the devices of all processes as an array whose axes have names."""
+
+import itertools
+import os
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from torch_xla import _XLAC, runtime
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
+# How one dimension of a tensor is sharded: not (None), over an axis of the mesh by name or index,
+# or over several axes, the first of them outermost.
+Axis = str | int
+DimSpec = None | Axis | Sequence[Axis]
+PartitionSpec = Sequence[DimSpec]
+
+
+class ShardingError(ValueError, AssertionError):
+    """A mesh or a sharding that cannot be. An AssertionError too, which PyTorch/XLA raises."""
+
+
+class Mesh:
+    """`device_ids`, every device once, as an array of `mesh_shape`."""
+
+    def __init__(
+        self,
+        device_ids: "np.ndarray | Sequence[int]",
+        mesh_shape: Sequence[int],
+        axis_names: Sequence[str] | None = None,
+    ) -> None:
+        self.device_ids = np.asarray(device_ids).flatten()
+        self.mesh_shape = tuple(int(size) for size in mesh_shape)
+        if axis_names is None:
+            axis_names = tuple(str(axis) for axis in range(len(self.mesh_shape)))
+        self.axis_names = tuple(axis_names)
+        self._check()
+
+    def _check(self) -> None:
+        count = len(self.device_ids)
+        if sorted(self.device_ids.tolist()) != list(range(count)):
+            raise ShardingError(
+                f"a mesh must have each device once, numbered from 0, got {self.device_ids}"
+            )
+        if int(np.prod(self.mesh_shape)) != count:
+            raise ShardingError(
+                f"a mesh of shape {self.mesh_shape} has {int(np.prod(self.mesh_shape))} places, "
+                f"got {count} devices"
+            )
+        if len(self.axis_names) != len(self.mesh_shape):
+            raise ShardingError(
+                f"axis names {self.axis_names} do not fit the mesh shape {self.mesh_shape}: "
+                "give one name per axis"
+            )
+        if len(set(self.axis_names)) != len(self.axis_names):
+            raise ShardingError(f"axis names must differ, got {self.axis_names}")
+
+    def size(self) -> int:
+        return len(self.device_ids)
+
+    def shape(self) -> "OrderedDict[str, int]":
+        """The sizes of the axes by name."""
+        return OrderedDict(zip(self.axis_names, self.mesh_shape, strict=True))
+
+    def get_logical_mesh(self) -> np.ndarray:
+        return self.device_ids.reshape(self.mesh_shape)
+
+    def get_axis_name_idx(self, name: str) -> int | None:
+        return self.axis_names.index(name) if name in self.axis_names else None
+
+    def get_op_sharding(
+        self, partition_spec: PartitionSpec, flatten_opsharding: bool = False
+    ) -> Any:
+        """What XLA is told for a tensor with this spec; with `flatten_opsharding`, whose only
+        dimension is the product of all others."""
+        axes = self.translate(partition_spec)
+        tiles = [int(np.prod([self.mesh_shape[axis] for axis in dim])) for dim in axes]
+        used = list(itertools.chain.from_iterable(axes))
+        rest = [axis for axis in range(len(self.mesh_shape)) if axis not in used]
+        devices = self.get_logical_mesh().transpose(used + rest).flatten().tolist()
+        if flatten_opsharding:
+            tiles = [int(np.prod(tiles))]
+        return _XLAC.OpSharding.tiled(tiles, devices)
+
+    def translate(self, partition_spec: PartitionSpec) -> list[list[int]]:
+        """The indices of the axes that each dimension is sharded over."""
+        axes = [self._axes_of(dim, partition_spec) for dim in partition_spec]
+        used = list(itertools.chain.from_iterable(axes))
+        if len(set(used)) != len(used):
+            raise ShardingError(
+                f"the spec {tuple(partition_spec)} uses an axis of {self} more than once: an axis "
+                "can shard one dimension"
+            )
+        return axes
+
+    def _axes_of(self, dim: DimSpec, partition_spec: PartitionSpec) -> list[int]:
+        if dim is None:
+            return []
+        if isinstance(dim, (tuple, list)):
+            return [axis for part in dim for axis in self._axes_of(part, partition_spec)]
+        if isinstance(dim, str) and dim in self.axis_names:
+            return [self.axis_names.index(dim)]
+        if isinstance(dim, (int, np.integer)) and 0 <= dim < len(self.mesh_shape):
+            return [int(dim)]
+        raise ShardingError(
+            f"the spec {tuple(partition_spec)} names {dim!r}, which is not an axis of {self}: use "
+            f"one of {self.axis_names}, an index below {len(self.mesh_shape)}, a tuple of them, "
+            "or None"
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Mesh)
+            and self.shape() == other.shape()
+            and bool(np.array_equal(self.device_ids, other.device_ids))
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.mesh_shape, self.axis_names, self.device_ids.tobytes()))
+
+    def __repr__(self) -> str:
+        axes = ", ".join(f"{name}={size}" for name, size in self.shape().items())
+        return f"Mesh({axes})"
+
+    def __str__(self) -> str:
+        return repr(self)
+
+
+class HybridMesh(Mesh):
+    """A mesh over slices: `ici_mesh_shape` inside a slice, with its fast links, times
+    `dcn_mesh_shape` across slices. Both have one entry per axis."""
+
+    def __init__(
+        self,
+        *,
+        ici_mesh_shape: Sequence[int],
+        dcn_mesh_shape: Sequence[int] | None = None,
+        axis_names: Sequence[str] | None = None,
+    ) -> None:
+        dcn = tuple(dcn_mesh_shape or (1,) * len(ici_mesh_shape))
+        ici = tuple(ici_mesh_shape)
+        if len(dcn) != len(ici):
+            raise ShardingError(f"ici_mesh_shape {ici} and dcn_mesh_shape {dcn} differ in length")
+        self.ici_mesh_shape, self.dcn_mesh_shape = ici, dcn
+        # Devices are numbered slice by slice: axis i of the mesh is slices first, then inside.
+        rank = len(ici)
+        blocks = np.arange(int(np.prod(dcn + ici))).reshape(dcn + ici)
+        order = [axis + offset for axis in range(rank) for offset in (0, rank)]
+        shape = tuple(outer * inner for outer, inner in zip(dcn, ici, strict=True))
+        super().__init__(blocks.transpose(order).reshape(shape), shape, axis_names)
+
+
+def get_1d_mesh(axis_name: str | None = None) -> Mesh:
+    """All devices along one axis."""
+    count = runtime.global_runtime_device_count()
+    return Mesh(range(count), (count,), None if axis_name is None else (axis_name,))
+
+
+_global_mesh: Mesh | None = None
+
+
+def set_global_mesh(mesh: "Mesh | DeviceMesh") -> None:
+    global _global_mesh
+    _global_mesh = as_mesh(mesh)
+
+
+def get_global_mesh() -> Mesh | None:
+    if _global_mesh is None and os.environ.get("XLA_AUTO_SPMD_MESH"):
+        raise ShardingError("XLA_AUTO_SPMD_MESH is not supported: call set_global_mesh(mesh)")
+    return _global_mesh
+
+
+def as_mesh(mesh: Any) -> Mesh:
+    """A Mesh, or a torch.distributed DeviceMesh as one."""
+    if isinstance(mesh, Mesh):
+        return mesh
+    ids, names = getattr(mesh, "mesh", None), getattr(mesh, "mesh_dim_names", None)
+    if not isinstance(ids, torch.Tensor):
+        raise ShardingError(f"expected a Mesh or a DeviceMesh, got {type(mesh).__name__}")
+    return Mesh(ids.numpy(), tuple(ids.shape), names)
+
+
+def required_mesh(mesh: Any = None) -> Mesh:
+    """`mesh`, or the global one; it must be there."""
+    if mesh is not None:
+        return as_mesh(mesh)
+    if _global_mesh is None:
+        raise ShardingError("no mesh: pass one, or call torch_xla.distributed.spmd.set_global_mesh")
+    return _global_mesh

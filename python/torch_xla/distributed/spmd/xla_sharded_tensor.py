@@ -1,0 +1,136 @@
+"""Tensors that lie on several devices: what each device holds."""
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.overrides import get_default_nowrap_functions
+
+from torch_xla import _XLAC, runtime
+
+
+class ShardingType(enum.IntEnum):
+    REPLICATED = 0
+    MAXIMAL = 1
+    TUPLE = 2
+    TILED = 3
+    MANUAL = 4
+    PARTIAL = 5  # tiles, each on several devices
+    UNKNOWN = 6
+
+
+@dataclass
+class XLAShard:
+    """What one device holds."""
+
+    data: torch.Tensor  # on the CPU; padded where the dimension does not divide evenly
+    indices: Any  # a slice per dimension of the whole tensor, or `...` for all of it
+    shard_device: str
+    replica_id: int
+
+    @property
+    def unpadded_data(self) -> torch.Tensor:
+        if self.indices is Ellipsis:
+            return self.data
+        return self.data[tuple(slice(0, index.stop - index.start) for index in self.indices)]
+
+    @unpadded_data.setter
+    def unpadded_data(self, value: torch.Tensor) -> None:
+        self.unpadded_data.copy_(value)
+
+
+def local_shards(tensor: torch.Tensor) -> list[XLAShard]:
+    """What each device of this process holds of a tensor."""
+    sharding = _XLAC._get_xla_op_sharding(tensor)
+    whole = sharding is None or sharding.is_replicated
+    kind = runtime.device_type()
+    return [
+        XLAShard(data, ... if whole else indices, f"{kind}:{device}", replica)
+        for data, indices, device, replica in _XLAC.local_shards(tensor)
+    ]
+
+
+def sharding_type(tensor: torch.Tensor) -> ShardingType | None:
+    sharding = _XLAC._get_xla_op_sharding(tensor)
+    if sharding is None:
+        return None
+    if sharding.is_manual:
+        return ShardingType.MANUAL
+    if sharding.is_replicated:
+        return ShardingType.REPLICATED
+    return ShardingType.PARTIAL if sharding.copies > 1 else ShardingType.TILED
+
+
+def _wrapped(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        plain = value.device.type == "xla" and not isinstance(value, XLAShardedTensor)
+        return value.as_subclass(XLAShardedTensor) if plain else value
+    if type(value) in (tuple, list):
+        return type(value)(_wrapped(part) for part in value)
+    return value
+
+
+class XLAShardedTensor(torch.Tensor):
+    """Another name for a sharded tensor, on the same storage. What its operations give on the
+    device has this type, too."""
+
+    mesh_shape: tuple[int, ...] | None = None
+    partition_spec: Sequence[Any] | None = None
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        with torch._C.DisableTorchFunctionSubclass():
+            result = func(*args, **(kwargs or {}))
+            return result if func in get_default_nowrap_functions() else _wrapped(result)
+
+    @staticmethod
+    def __new__(
+        cls,
+        elem: torch.Tensor,
+        mesh_shape: tuple[int, ...] | None = None,
+        partition_spec: Sequence[Any] | None = None,
+        **_: Any,
+    ) -> "XLAShardedTensor":
+        with torch._C.DisableTorchFunctionSubclass():
+            tensor: XLAShardedTensor = elem.as_subclass(cls)
+        tensor.mesh_shape = mesh_shape
+        tensor.partition_spec = partition_spec
+        return tensor
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        super().__init__()
+
+    @property
+    def global_tensor(self) -> torch.Tensor:
+        with torch._C.DisableTorchFunctionSubclass():
+            return self.as_subclass(torch.Tensor)
+
+    @property
+    def sharding_spec(self) -> str:
+        """XLA's text: "{devices=[2,4]0,1,2,3,4,5,6,7}"."""
+        spec: str = _XLAC._get_xla_sharding_spec(self)
+        return spec
+
+    @property
+    def sharding_type(self) -> ShardingType | None:
+        return sharding_type(self)
+
+    @property
+    def local_shards(self) -> list[XLAShard]:
+        return local_shards(self)
+
+    def load_local_shards_(self, shards: Sequence[XLAShard]) -> None:
+        """Replaces what each device of this process holds."""
+        if any(shard.data.device.type != "cpu" for shard in shards):
+            raise ValueError("load_local_shards_: the data of shards must be on the CPU")
+        _XLAC.load_local_shards(self, [shard.data for shard in shards])
+
+    def full(self) -> torch.Tensor:
+        """The whole tensor on the CPU."""
+        return self.global_tensor.detach().cpu()
+
+    full_tensor = full

@@ -1,0 +1,22 @@
+#include "sharding/spmd.h"
+
+#include "base/env.h"
+
+#include <atomic>
+
+namespace torch_xla {
+
+namespace {
+
+std::atomic<bool>& flag() {
+  static auto* instance = new std::atomic<bool>(env::flag("XLA_USE_SPMD"));
+  return *instance;
+}
+
+}  // namespace
+
+bool spmd_enabled() { return flag().load(std::memory_order_relaxed); }
+
+void enable_spmd() { flag().store(true, std::memory_order_relaxed); }
+
+}  // namespace torch_xla
