@@ -1,7 +1,7 @@
 // PyTorch's decompositions (torch._decomp), for operators without a lowering.
 #include "bindings.h"
 
-#include "record/decompose.h"
+#include "pure/decomposition.h"
 
 #include <torch/csrc/jit/python/pybind_utils.h>
 
@@ -43,7 +43,7 @@ bool decompose(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 void bind_decompose(pybind11::module& m) {
   m.def("set_decomposer", [](pybind11::object function) {
     callback() = std::move(function);
-    set_decomposer(&decompose);
+    set_traced_decomposer(&decompose);
   });
 }
 

@@ -1,0 +1,58 @@
+"""Operators without a lowering, where no CPU kernel can run inside a program: PyTorch's
+decompositions, which Python runs once per kind of call."""
+
+from collections.abc import Callable
+
+PROGRAM = """
+import torch, torch_xla
+import torch.nn.functional as F
+import torch_xla.debug.metrics as metrics
+
+x = torch.rand(3, 4)
+grid = torch.rand(1, 2, 2, 2) - 0.5
+classes = torch.tensor([0, 3, 1])
+
+def margin(t):
+    return F.multi_margin_loss(t, classes.to(t.device))
+
+def sampled(t):
+    return F.grid_sample(t[None, None], grid.to(t.device), align_corners=False)
+
+def normalised(t):
+    return torch.renorm(t, 2, 0, 1.0)
+
+def in_place(t):
+    return t.clone().renorm_(2, 0, 0.5)
+
+def by_itself(t):  # PyTorch decomposes it into itself
+    return torch.igamma(t, t)
+
+for function in (margin, sampled, normalised, in_place, by_itself):
+    wanted = function(x)
+    for _ in range(3):
+        torch.testing.assert_close(function(x.to("xla")).cpu(), wanted)
+
+def gradient(function, device):
+    leaf = x.clone().to(device).requires_grad_()
+    function(leaf).sum().backward()
+    return leaf.grad.cpu()
+
+for function in (margin, sampled):
+    for _ in range(2):
+        torch.testing.assert_close(gradient(function, "xla"), gradient(function, "cpu"))
+
+def counted(name, what):
+    return metrics.counter_value(f"pure::aten::{name}::{what}") or 0
+
+for name in ("multi_margin_loss", "grid_sampler_2d", "grid_sampler_2d_backward"):
+    print(name, counted(name, "trace"), counted(name, "hit") > 0)
+"""
+
+
+def test_each_kind_of_call_is_decomposed_once(fresh_python: Callable[..., str]) -> None:
+    counted = fresh_python(PROGRAM, TORCH_XLA_HOST_CALLS="0").splitlines()
+    assert counted == [
+        "multi_margin_loss 1 True",
+        "grid_sampler_2d 1 True",
+        "grid_sampler_2d_backward 1 True",
+    ]
