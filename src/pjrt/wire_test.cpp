@@ -47,7 +47,10 @@ TEST(CompileOptionsTest, EncodesOneDevice) {
 
 TEST(CompileOptionsTest, EncodesPartitions) {
   // 3: {1: -1, 4: 1, 5: 8, 6: true}
-  EXPECT_EQ(encode_compile_options({.replicas = 1, .partitions = 8, .spmd = true}, "tpu"),
+  CompileOptions options;
+  options.partitions = 8;
+  options.spmd = true;
+  EXPECT_EQ(encode_compile_options(options, "tpu"),
             std::string("\x1a\x11\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x20\x01\x28\x08"
                         "\x30\x01"));
 }
