@@ -161,10 +161,9 @@ bool call_traced(Known& operator_, const c10::OperatorHandle& op, const Argument
                  torch::jit::Stack* stack) {
   at::NoGradGuard no_grad;
   auto query = PureFunction::query(arguments.key(), arguments.tensors());
-  PureFunction::Traced traced =
-      operator_.traces.find_or_trace(query, arguments.tensors(), [&] {
-        return std::make_shared<DecompositionCallee>(op, arguments);
-      });
+  PureFunction::Traced traced = operator_.traces.find_or_trace(query, arguments.tensors(), [&] {
+    return std::make_shared<DecompositionCallee>(op, arguments);
+  });
   Tensors results = call_entry(traced.entry, arguments.tensors());
   *stack = static_cast<const Arguments*>(traced.annotation.get())->with(results);
   return true;
@@ -173,7 +172,8 @@ bool call_traced(Known& operator_, const c10::OperatorHandle& op, const Argument
 // Some decompositions call the very operator again.
 class InProgress {
  public:
-  explicit InProgress(const Known* operator_) : first_(stack_.insert(operator_).second), operator_(operator_) {}
+  explicit InProgress(const Known* operator_)
+      : first_(stack_.insert(operator_).second), operator_(operator_) {}
   ~InProgress() {
     if (first_) {
       stack_.erase(operator_);
