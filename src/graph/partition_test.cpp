@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include <deque>
+
 namespace torch_xla {
 namespace {
 
@@ -20,7 +22,8 @@ TEST(MaxFlow, FindsTheNarrowestCut) {
 }
 
 const Signature* signature(bool cheap, int64_t elements) {
-  auto* result = new Signature;  // signatures live as long as the process
+  static auto* all = new std::deque<Signature>;  // signatures live as long as the process
+  Signature* result = &all->emplace_back();
   result->op = cheap ? "test::cheap" : "test::dear";
   result->cheap = cheap;
   OutputSpec output;
