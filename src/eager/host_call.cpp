@@ -2,9 +2,9 @@
 
 #include "eager/host_access.h"
 #include "metrics/metrics.h"
+#include "storage/for_each_tensor.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/core/ivalue.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 namespace torch_xla::eager {
@@ -49,19 +49,6 @@ class HostCall {
   }
 
  private:
-  template <typename Function>
-  static void for_each_tensor(const c10::IValue& value, Function function) {
-    if (value.isTensor()) {
-      if (value.toTensor().defined()) {
-        function(value.toTensor());
-      }
-    } else if (value.isTensorList() || value.isOptionalTensorList()) {
-      for (const c10::IValue& element : value.toListRef()) {
-        for_each_tensor(element, function);
-      }
-    }
-  }
-
   void use_device(const c10::Device& device) {
     if (device.type() == c10::DeviceType::XLA && device.has_index() && !has_tensor_) {
       device_ = device.index();

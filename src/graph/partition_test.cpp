@@ -44,6 +44,15 @@ Value parameter(int64_t elements) {
   return {make_parameter_node({DType::Float, {elements}}, 0), 0};
 }
 
+// The graph of one result and one gradient.
+Partition split(const Graph& joint, const Value& tangent) {
+  std::vector<InputRole> roles;
+  for (const NodePtr& input : joint.inputs) {
+    roles.push_back(input == tangent.node ? InputRole::Tangent : InputRole::Primal);
+  }
+  return partition(joint, roles, 1);
+}
+
 TEST(Partition, CheapValuesAreComputedAgain) {
   Value x = parameter(8), tangent = parameter(8);
   Value dear = op(false, 8, {x});
@@ -51,11 +60,7 @@ TEST(Partition, CheapValuesAreComputedAgain) {
   Value result = op(false, 1, {cheap});
   Value gradient = op(true, 8, {tangent, cheap});
   Graph joint = collect_graph({result, gradient});
-  std::vector<InputRole> roles;
-  for (const NodePtr& input : joint.inputs) {
-    roles.push_back(input == tangent.node ? InputRole::Tangent : InputRole::Primal);
-  }
-  Partition parts = partition(joint, roles, 1);
+  Partition parts = split(joint, tangent);
   ASSERT_EQ(parts.saved.size(), 1u);
   EXPECT_EQ(joint.nodes[parts.saved[0].producer].node, dear.node);
   EXPECT_EQ(parts.forward.outputs.size(), 2u);
@@ -70,11 +75,7 @@ TEST(Partition, ArgumentsAreKeptRatherThanWhatIsComputedFromThem) {
   Value result = op(false, 1, {cheap});
   Value gradient = op(true, 8, {tangent, cheap});
   Graph joint = collect_graph({result, gradient});
-  std::vector<InputRole> roles;
-  for (const NodePtr& input : joint.inputs) {
-    roles.push_back(input == tangent.node ? InputRole::Tangent : InputRole::Primal);
-  }
-  Partition parts = partition(joint, roles, 1);
+  Partition parts = split(joint, tangent);
   ASSERT_EQ(parts.saved.size(), 1u);
   EXPECT_LT(parts.saved[0].producer, 0);
   EXPECT_EQ(parts.forward.outputs.size(), 1u);
@@ -88,11 +89,7 @@ TEST(Partition, TheSmallerOfTwoCutsIsTaken) {
   Value result = op(false, 1, {again});
   Value gradient = op(true, 8, {tangent, again});
   Graph joint = collect_graph({result, gradient});
-  std::vector<InputRole> roles;
-  for (const NodePtr& input : joint.inputs) {
-    roles.push_back(input == tangent.node ? InputRole::Tangent : InputRole::Primal);
-  }
-  Partition parts = partition(joint, roles, 1);
+  Partition parts = split(joint, tangent);
   ASSERT_EQ(parts.saved.size(), 1u);
   EXPECT_EQ(joint.nodes[parts.saved[0].producer].node, small.node);
 }
@@ -103,11 +100,7 @@ TEST(Partition, WhatOnlyTheGradientNeedsIsLeftToIt) {
   Value recomputed = op(false, 8, {x});  // as torch.utils.checkpoint makes it
   Value gradient = op(true, 8, {tangent, recomputed});
   Graph joint = collect_graph({result, gradient});
-  std::vector<InputRole> roles;
-  for (const NodePtr& input : joint.inputs) {
-    roles.push_back(input == tangent.node ? InputRole::Tangent : InputRole::Primal);
-  }
-  Partition parts = partition(joint, roles, 1);
+  Partition parts = split(joint, tangent);
   EXPECT_EQ(parts.forward.nodes.size(), 1u);
   EXPECT_EQ(parts.backward.nodes.size(), 2u);
 }

@@ -153,7 +153,7 @@ Tensors PureBackward::run(const Tensors& tangents) {
   for (const at::Tensor& tangent : tangents) {
     operands.push_back(state_of(tangent));
   }
-  run_pending_operands(operands);
+  sync_storages(operands);
   Tensors results = record(saved, tangents);
   std::vector<StatePtr> computed;
   for (const at::Tensor& result : results) {

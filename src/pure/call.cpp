@@ -171,24 +171,12 @@ NodePtr make_call_node(const std::shared_ptr<OwnedSignature>& signature) {
   return node;
 }
 
-void run_pending_operands(const std::vector<StatePtr>& operands) {
-  std::vector<StatePtr> pending;
-  {
-    TraceLock lock;
-    std::copy_if(operands.begin(), operands.end(), std::back_inserter(pending),
-                 [](const StatePtr& state) { return state->pending(); });
-  }
-  if (!pending.empty()) {
-    sync_storages(pending);
-  }
-}
-
 Tensors call_entry(const EntryPtr& pointer, const Tensors& arguments) {
   if (!eager::enabled()) {
     return record_call(pointer, arguments);
   }
   std::vector<StatePtr> operands = operand_states(*pointer, arguments);
-  run_pending_operands(operands);
+  sync_storages(operands);  // what is pending stays out of the call's program
   Tensors results = record_call(pointer, arguments);
   // Written operands and kept values are results of the same program.
   for (const at::Tensor& result : results) {

@@ -2,6 +2,7 @@
 
 #include "base/hasher.h"
 #include "pure/pure_function.h"
+#include "record/meta.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
@@ -42,9 +43,10 @@ class Arguments {
 
   torch::jit::Stack with(const Tensors& tensors) const {
     size_t next = 0;
+    auto take = [&](const at::Tensor&) { return tensors[next++]; };
     torch::jit::Stack stack;
     for (const c10::IValue& value : values_) {
-      stack.push_back(replace(value, tensors, next));
+      stack.push_back(value.isDevice() ? value : map_tensors(value, take, c10::kCPU));
     }
     return stack;
   }
@@ -91,20 +93,6 @@ class Arguments {
     } else {
       understood_ = false;
     }
-  }
-
-  static c10::IValue replace(const c10::IValue& value, const Tensors& tensors, size_t& next) {
-    if (value.isTensor()) {
-      return value.toTensor().defined() ? c10::IValue(tensors[next++]) : value;
-    }
-    if (!value.isTensorList() && !value.isOptionalTensorList()) {
-      return value;
-    }
-    c10::List<c10::IValue> copy = value.toList().copy();
-    for (size_t i = 0; i < copy.size(); ++i) {
-      copy.set(i, replace(copy.get(i), tensors, next));
-    }
-    return copy;
   }
 
   torch::jit::Stack values_;

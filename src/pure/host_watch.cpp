@@ -1,5 +1,6 @@
 #include "pure/host_watch.h"
 
+#include "storage/for_each_tensor.h"
 #include "storage/scope.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -12,16 +13,11 @@ namespace {
 
 template <typename Visit>
 void visit_cpu_tensors(const c10::IValue& value, const Visit& visit) {
-  if (value.isTensor()) {
-    const at::Tensor& tensor = value.toTensor();
-    if (tensor.defined() && tensor.device().is_cpu() && tensor.has_storage()) {
+  for_each_tensor(value, [&](const at::Tensor& tensor) {
+    if (tensor.device().is_cpu() && tensor.has_storage()) {
       visit(tensor);
     }
-  } else if (value.isList()) {
-    for (const c10::IValue& element : value.toListRef()) {
-      visit_cpu_tensors(element, visit);
-    }
-  }
+  });
 }
 
 struct Context : at::ObserverContext {

@@ -8,10 +8,6 @@ namespace torch_xla {
 // A node that calls the signature's computation; operands are still to be added.
 NodePtr make_call_node(const std::shared_ptr<OwnedSignature>& signature);
 
-// In eager mode a call runs at once, as a program that nothing from before is part of: what its
-// operands have pending runs first. Without locks.
-void run_pending_operands(const std::vector<StatePtr>& operands);
-
 // The function and its gradient as one differentiable function: arguments, then incoming
 // gradients, to one gradient per input that has one (pure/gradient.cpp).
 Tensors differentiate(const EntryPtr& entry, const Tensors& arguments, const Tensors& tangents);

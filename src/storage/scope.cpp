@@ -133,28 +133,38 @@ void check_scope(const StorageState& state) {
               "): return it from the function instead of keeping it in a variable or attribute");
 }
 
-const Value& value_of(c10::TensorImpl& tensor) {
-  StorageState& state = *state_of(tensor);
+namespace {
+
+// What the calling thread's scope knows of the tensor's storage; null if that is the scope's own.
+TraceScope::Outside* find_outside(StorageState& state, c10::TensorImpl& tensor) {
   TraceScope* scope = current_scope();
   if (state.scope.get() == scope) {
-    return own_value(state, tensor);
+    return nullptr;
   }
   check_scope(state);
-  TraceScope::Outside& entry = outside_of(*scope, state, tensor);
-  TraceScope::add_handle(entry, tensor);
-  return entry.current;
+  return &outside_of(*scope, state, tensor);
+}
+
+}  // namespace
+
+const Value& value_of(c10::TensorImpl& tensor) {
+  StorageState& state = *state_of(tensor);
+  TraceScope::Outside* entry = find_outside(state, tensor);
+  if (entry == nullptr) {
+    return own_value(state, tensor);
+  }
+  TraceScope::add_handle(*entry, tensor);
+  return entry->current;
 }
 
 const Value& value_of_state(c10::TensorImpl& tensor, const at::Generator& generator) {
   StorageState& state = *state_of(tensor);
-  TraceScope* scope = current_scope();
-  if (state.scope.get() == scope) {
+  TraceScope::Outside* entry = find_outside(state, tensor);
+  if (entry == nullptr) {
     return own_value(state, tensor);
   }
-  check_scope(state);
-  TraceScope::Outside& entry = outside_of(*scope, state, tensor);
-  entry.generator = generator;
-  return entry.current;
+  entry->generator = generator;
+  return entry->current;
 }
 
 const Value& value_of(StorageState& state) {
@@ -168,22 +178,20 @@ const Value& value_of(StorageState& state) {
 
 void assign_value(c10::TensorImpl& tensor, Value value) {
   StorageState& state = *state_of(tensor);
-  TraceScope* scope = current_scope();
-  if (state.scope.get() == scope) {
+  TraceScope::Outside* entry = find_outside(state, tensor);
+  if (entry == nullptr) {
     state.set_value(std::move(value));
     return;
   }
-  check_scope(state);
-  TraceScope::Outside& entry = outside_of(*scope, state, tensor);
-  if (!entry.generator.defined()) {
-    TraceScope::add_handle(entry, tensor);
+  if (!entry->generator.defined()) {
+    TraceScope::add_handle(*entry, tensor);
   }
   if (!value) {
-    throw Error("the pure function " + scope->name + " cannot be traced: at " +
+    throw Error("the pure function " + current_scope()->name + " cannot be traced: at " +
                 location_of(last_location()).str() +
                 ", a tensor from outside the function was resized to nothing");
   }
-  entry.current = std::move(value);
+  entry->current = std::move(value);
 }
 
 void refuse_while_tracing(const char* what) {
