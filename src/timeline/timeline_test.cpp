@@ -42,14 +42,17 @@ TEST(Timeline, SpansHaveKindNameAndOrder) {
 }
 
 TEST(Timeline, OperatorsOnOneLineBecomeOneSpan) {
-  start();
-  for (int i = 0; i < 3; ++i) {
-    Scope span(Kind::Trace);
+  std::vector<Span> spans;
+  // A busy machine may pause this thread between two operators: then that is a gap, too.
+  for (int attempt = 0; attempt < 50 && spans.size() != 2; ++attempt) {
+    start();
+    for (int i = 0; i < 3; ++i) {
+      Scope span(Kind::Trace);
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    { Scope span(Kind::Trace); }
+    spans = stop().tracks.at(0).spans;
   }
-  std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  { Scope span(Kind::Trace); }
-  Recording recording = stop();
-  const std::vector<Span>& spans = recording.tracks.at(0).spans;
   ASSERT_EQ(spans.size(), 2u);
   EXPECT_EQ(spans[0].amount, 3);
   EXPECT_EQ(spans[1].amount, 1);

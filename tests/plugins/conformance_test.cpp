@@ -1,4 +1,5 @@
 // What every plugin must do: buffers, programs, devices, errors.
+#include "pjrt/sharded_buffer.h"
 #include "plugin_fixture.h"
 
 #include <sys/wait.h>
@@ -270,6 +271,44 @@ TEST_F(PluginTest, IsRefusedInAForkedChild) {
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
   EXPECT_EQ(download(*buffer)[0], 1);
+}
+
+// [4, 3] over two devices by rows: doubled, by columns, and negated, as the compiler likes.
+TEST_F(PluginTest, RunsOnePartitionedProgramOnAllDevices) {
+  const std::string type = "tensor<4x3xf32>";
+  const std::string text =
+      "module @test attributes {mhlo.num_partitions = 2 : i32, mhlo.num_replicas = 1 : i32} {"
+      " func.func @main(%a: " +
+      type + " {mhlo.sharding = \"{devices=[2,1]0,1}\"}) -> (" + type +
+      " {mhlo.sharding = \"{devices=[1,2]0,1}\"}, " + type +
+      ") {"
+      " %0 = stablehlo.add %a, %a : " +
+      type + " %1 = stablehlo.negate %a : " + type + " return %0, %1 : " + type + ", " + type +
+      " } }";
+  CompileOptions options;
+  options.partitions = 2;
+  options.spmd = true;
+  options.free_outputs = {false, true};
+  TensorType whole{DType::Float, {4, 3}};
+  // Kept: one of the plugin's threads may be the last to hold a program that ran on two devices,
+  // and would take it apart while the process is ending.
+  static auto* executable = new ExecutablePtr(client().compile(text, options, {whole, whole}));
+  std::vector<float> values(12);
+  std::iota(values.begin(), values.end(), 1.0f);
+  ShardingPtr rows = Sharding::parse("{devices=[2,1]0,1}");
+  BufferPtr input = scatter_from_host(client(), values.data(), whole, rows, nullptr);
+  auto outputs = (*executable)->execute({input.get()}, {false}, 0);
+  EXPECT_EQ(outputs[0]->sharding(), Sharding::parse("{devices=[1,2]0,1}"));
+  EXPECT_EQ(outputs[1]->sharding(), rows);
+  std::vector<float> doubled = download(*outputs[0]), negated = download(*outputs[1]);
+  for (size_t i = 0; i < values.size(); ++i) {
+    EXPECT_EQ(doubled[i], 2 * values[i]);
+    EXPECT_EQ(negated[i], -values[i]);
+  }
+  const auto& pieces = static_cast<ShardedBuffer&>(*outputs[0]).pieces();
+  EXPECT_EQ(pieces[1]->type().dims, (Dims{4, 2}));  // 3 columns, rounded up
+  EXPECT_EQ(pieces[1]->device(), 1);
+  EXPECT_TRUE(contains(message_of([&] { outputs[0]->copy_to_device(0); }), "lies on all devices"));
 }
 
 }  // namespace

@@ -1,0 +1,126 @@
+// Several threads work on one device at once: their values are right and their locks suffice. This
+// is what the thread sanitizer's build is for.
+#include "torch_xla/torch_xla.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <atomic>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace torch_xla {
+namespace {
+
+constexpr int kThreads = 4;
+constexpr int kSteps = 8;
+
+void in_threads(const std::function<void(int)>& work) {
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kThreads; ++i) {
+    threads.emplace_back(work, i);
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+}
+
+// A few steps of a small regression, whose backward runs on autograd's threads.
+torch::Tensor trained(const torch::Device& device, int seed) {
+  torch::Tensor weight =
+      torch::linspace(-1, 1, 12 + seed).reshape({1, -1}).to(device).requires_grad_();
+  torch::Tensor input = torch::linspace(0, 2, 12 + seed).reshape({-1, 1}).to(device);
+  for (int step = 0; step < kSteps; ++step) {
+    torch::Tensor loss = (weight.mm(input) - 1).square().sum();
+    loss.backward();
+    {
+      torch::NoGradGuard guard;
+      weight.sub_(0.01 * weight.grad());
+      weight.slice(1, 0, 2).mul_(0.5);
+    }
+    weight.mutable_grad().reset();
+    if (device.is_xla() && step % 3 == seed % 3) {
+      sync();
+    }
+  }
+  return weight.detach().cpu();
+}
+
+class ThreadsTest : public testing::Test {
+ protected:
+  void TearDown() override {
+    eager_mode(false);
+    sync(true);
+  }
+  const torch::Device xla_{torch::kXLA, 0};
+};
+
+TEST_F(ThreadsTest, TrainAtTheSameTime) {
+  std::vector<torch::Tensor> results(kThreads);
+  in_threads([&](int i) { results[i] = trained(xla_, i); });
+  for (int i = 0; i < kThreads; ++i) {
+    EXPECT_TRUE(torch::allclose(results[i], trained(torch::kCPU, i), 1e-4, 1e-5)) << i;
+  }
+}
+
+TEST_F(ThreadsTest, ReadWhileTheModeFlips) {
+  std::atomic<bool> done = false;
+  std::thread flipper([&] {
+    for (bool eager = true; !done; eager = !eager) {
+      eager_mode(eager);
+      std::this_thread::yield();
+    }
+  });
+  std::vector<torch::Tensor> results(kThreads);
+  in_threads([&](int i) { results[i] = trained(xla_, i); });
+  done = true;
+  flipper.join();
+  for (int i = 0; i < kThreads; ++i) {
+    EXPECT_TRUE(torch::allclose(results[i], trained(torch::kCPU, i), 1e-4, 1e-5)) << i;
+  }
+}
+
+TEST_F(ThreadsTest, ReadOneTensor) {
+  torch::Tensor shared = torch::arange(100, torch::device(xla_)).mul(2);
+  std::atomic<int> wrong = 0;
+  in_threads([&](int i) {
+    for (int step = 0; step < kSteps; ++step) {
+      wrong += shared[i].item<int64_t>() != 2 * i;
+      wrong += (shared + step).sum().item<int64_t>() != 9900 + 100 * step;
+    }
+  });
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST_F(ThreadsTest, WriteDifferentPartsOfOneTensor) {
+  torch::Tensor shared = torch::zeros({kThreads, 3}, torch::device(xla_));
+  in_threads([&](int i) {
+    for (int step = 0; step < kSteps; ++step) {
+      shared[i].add_(i + 1);
+      if (step % 3 == 0) {
+        sync();
+      }
+    }
+  });
+  torch::Tensor expected = torch::arange(1, kThreads + 1).mul(kSteps).unsqueeze(1).expand({-1, 3});
+  EXPECT_TRUE(torch::equal(shared.cpu(), expected.to(torch::kFloat)));
+}
+
+TEST_F(ThreadsTest, EachHearsOfItsOwnError) {
+  std::atomic<int> heard = 0;
+  in_threads([&](int i) {
+    for (int step = 0; step < kSteps; ++step) {
+      try {
+        torch::ones({2, 3}, xla_).mm(torch::ones({4 + i, 5}, xla_));
+      } catch (const c10::Error& error) {
+        heard += std::string(error.what()).find(std::to_string(4 + i) + "x5") != std::string::npos;
+      }
+    }
+  });
+  EXPECT_EQ(heard, kThreads * kSteps);
+}
+
+}  // namespace
+}  // namespace torch_xla
