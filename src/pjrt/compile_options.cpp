@@ -2,6 +2,8 @@
 
 #include "pjrt/wire.h"
 
+#include <string>
+
 namespace torch_xla::pjrt {
 
 namespace {
@@ -60,6 +62,8 @@ std::string encode_compile_options(const CompileOptions& options, std::string_vi
   if (platform == "cpu") {
     // By default XLA's CPU maximum(1, NaN) is 1 or NaN, whichever way the operands stand.
     write_flag(message, "xla_cpu_enable_fast_min_max", false);
+    // Temporary memory in pieces that malloc keeps for the next run (host_malloc.h).
+    write_flag(message, "xla_multiheap_size_constraint_per_heap", std::to_string(8 << 20));
   }
   for (const auto& [name, value] : options.xla_options) {
     write_flag(message, name, value);

@@ -3,6 +3,7 @@
 #include "base/env.h"
 #include "pjrt/compile_options.h"
 #include "pjrt/ffi_extension.h"
+#include "pjrt/host_malloc.h"
 #include "pjrt/key_value.h"
 #include "pjrt/machine.h"
 #include "pjrt/plugin.h"
@@ -82,6 +83,9 @@ PluginClient::PluginClient(Api api, const std::string& device_type) : api_(std::
   name.client = client_;
   PJRT_CALL(api_, PJRT_Client_PlatformName, name);
   platform_name_.assign(name.platform_name, name.platform_name_size);
+  if (host_memory()) {
+    keep_freed_memory();
+  }
   plugin_version_ = describe_version();
   fingerprint_ = platform_name_ + "|" + plugin_version_ + "|" + file_identity(api_.plugin()) + "|" +
                  (host_memory() ? cpu_features() : device_description(0));

@@ -55,11 +55,12 @@ TEST(CompileOptionsTest, EncodesPartitions) {
                         "\x30\x01"));
 }
 
-TEST(CompileOptionsTest, AsksTheCpuForNaN) {
+TEST(CompileOptionsTest, SetsFlagsOfTheCpu) {
   std::string options = encode_compile_options({}, "cpu");
-  // 7: {1: flag, 2: {2: false}}
-  std::string flag = "xla_cpu_enable_fast_min_max";
-  std::string wanted = std::string("\x3a\x21\x0a\x1b") + flag + std::string("\x12\x02\x10\x00", 4);
+  // 7: {1: flag, 2: {2: false}}, 7: {1: flag, 2: {1: value}}
+  std::string wanted = std::string("\x3a\x21\x0a\x1b") + "xla_cpu_enable_fast_min_max" +
+                       std::string("\x12\x02\x10\x00", 4) + "\x3a\x33\x0a\x26" +
+                       "xla_multiheap_size_constraint_per_heap" + "\x12\x09\x0a\x07" + "8388608";
   EXPECT_EQ(options, encode_compile_options({}, "tpu") + wanted);
 }
 

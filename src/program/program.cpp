@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/hasher.h"
 #include "metrics/metrics.h"
+#include "pjrt/compile_options.h"
 #include "program/disk_cache.h"
 #include "program/progress.h"
 #include "timeline/timeline.h"
@@ -67,16 +68,7 @@ std::string cache_key(const ProgramSource& source) {
   hasher.add(source.text);
   hasher.add(pjrt::client().fingerprint());
   hasher.add(env::string("XLA_FLAGS"));
-  hasher.add(static_cast<uint64_t>(source.options.replicas));
-  hasher.add(static_cast<uint64_t>(source.options.partitions));
-  hasher.add(static_cast<uint64_t>(source.options.spmd));
-  for (bool free : source.options.free_outputs) {
-    hasher.add(static_cast<uint64_t>(free));
-  }
-  for (const auto& [name, value] : source.options.xla_options) {
-    hasher.add(std::string_view(name));
-    hasher.add(std::string_view(value));
-  }
+  hasher.add(pjrt::encode_compile_options(source.options, pjrt::client().platform_name()));
   return hasher.hex();
 }
 
