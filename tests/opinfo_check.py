@@ -108,7 +108,8 @@ def run(op: OpInfo, arguments: Arguments, category: str, seed: int = 0) -> Any:
     value, args, kwargs = arguments.fresh()
     if category == "inplace":
         return op.get_inplace()(value, *args, **kwargs), value
-    result = op(value, *args, **kwargs)
+    with torch.device(arguments.device):  # some samples of factory functions name none
+        result = op(value, *args, **kwargs)
     if category != "gradient":
         return result
     inputs = differentiable(pytree.tree_leaves((value, args, kwargs)))

@@ -114,3 +114,23 @@ def test_arange_does_not_drift() -> None:
         return torch.arange(0, 1000, 0.1, device=device)[-1]
 
     torch.testing.assert_close(last("xla").cpu(), torch.tensor(999.9), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("ends", ["up to n", "down from n", "from 3 to 97"])
+def test_linspace_of_whole_numbers_is_exact(ends: str) -> None:
+    """One interval too short by a rounding error would give 3, 3, 5, 5 for 3, 4, 5, 6."""
+    wrong = []
+    for n in (2, 7, 49, 50, 99, 108):
+        start, end = {"up to n": (1, n), "down from n": (n, 1), "from 3 to 97": (3, 97)}[ends]
+        expected = torch.linspace(start, end, n, dtype=torch.int64)
+        if not torch.equal(
+            torch.linspace(start, end, n, dtype=torch.int64, device="xla").cpu(), expected
+        ):
+            wrong.append(n)
+    assert not wrong
+
+
+def test_logspace_of_one_step_keeps_the_precision_of_its_start() -> None:
+    expected = torch.logspace(4.3, -3, 1, dtype=torch.bfloat16)
+    actual = torch.logspace(4.3, -3, 1, dtype=torch.bfloat16, device="xla")
+    assert torch.equal(actual.cpu(), expected)

@@ -12,7 +12,10 @@ REQUIRED_PASS_RATE = 0.95
 
 # (operator, category) -> why its value may differ from the CPU's.
 _STATISTICS = "statistics of 16-bit inputs are float32, as on CUDA and as the meta kernel says"
+_UNUSED = "statistics that evaluation leaves unused have the sizes the meta kernel says, not none"
 KNOWN_DEVIATIONS: dict[tuple[str, str], str] = {
+    ("native_batch_norm", "float32"): _UNUSED,
+    ("_native_batch_norm_legit", "float32"): _UNUSED,
     ("native_layer_norm", "bfloat16"): _STATISTICS,
     ("native_batch_norm", "bfloat16"): _STATISTICS,
     ("_native_batch_norm_legit", "bfloat16"): _STATISTICS,
@@ -57,6 +60,10 @@ def test_pass_rate(results: list[opinfo_runner.Result], category: str) -> None:
     assert rate >= REQUIRED_PASS_RATE, f"{category}: {rate:.1%} of the operators pass\n{listing}"
 
 
-def test_known_deviations_are_still_needed(results: list[opinfo_runner.Result]) -> None:
+def test_known_deviations_are_still_needed(
+    results: list[opinfo_runner.Result], request: pytest.FixtureRequest
+) -> None:
+    full = request.config.getoption("--full")  # a selection has no sample of evaluation
+    needed = {key for key, reason in KNOWN_DEVIATIONS.items() if full or reason is not _UNUSED}
     passing = {(r["op"], r["category"]) for r in results if r["status"] == "pass"}
-    assert not passing & KNOWN_DEVIATIONS.keys()
+    assert not passing & needed

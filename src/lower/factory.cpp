@@ -72,7 +72,9 @@ Expr interpolated(LowerContext& c, Val start_value, Val end_value) {
   if (steps <= 1) {
     return {b, b.expand(start.value(), {steps})};
   }
-  Expr step = (end - start) / static_cast<double>(steps - 1);
+  // XLA would multiply by the reciprocal of a constant, and 49 * (1 / 49) is less than 1.
+  Val intervals = b.optimization_barrier(b.constant(static_cast<double>(steps - 1), dtype));
+  Expr step = (end - start) / Expr(b, intervals);
   Expr position(b, b.iota({DType::Long, {steps}}, 0));
   Expr from_start(b, b.convert(position.value(), dtype));
   Expr from_end(b, b.convert((static_cast<double>(steps - 1) - position).value(), dtype));
@@ -82,24 +84,31 @@ Expr interpolated(LowerContext& c, Val start_value, Val end_value) {
 
 enum class Endpoint { Number, Tensor };
 
-// Rounded to the result's dtype first, as ATen does.
-Val endpoint(LowerContext& c, size_t i, Endpoint kind) {
-  DType dtype = c.output(0).dtype;
+Val endpoint(LowerContext& c, size_t i, Endpoint kind, DType dtype) {
   return kind == Endpoint::Number ? c.number(i, dtype) : c.tensor_as(i, dtype);
+}
+
+// Rounded to the result's dtype first, as ATen does.
+template <Endpoint start, Endpoint end>
+Expr interpolated(LowerContext& c) {
+  DType dtype = c.output(0).dtype;
+  return interpolated(c, endpoint(c, 0, start, dtype), endpoint(c, 1, end, dtype));
 }
 
 template <Endpoint start, Endpoint end>
 void lower_linspace(LowerContext& c) {
-  Expr values = interpolated(c, endpoint(c, 0, start), endpoint(c, 1, end));
-  c.set(0, c.b.convert(values.value(), c.output(0).dtype));
+  c.set(0, c.b.convert(interpolated<start, end>(c).value(), c.output(0).dtype));
 }
 
 template <Endpoint start, Endpoint end>
 void lower_logspace(LowerContext& c) {
   Builder& b = c.b;
-  Val exponent = interpolated(c, endpoint(c, 0, start), endpoint(c, 1, end)).value();
+  const OutputSpec& output = c.output(0);
+  bool only_start = output.sizes[0] == 1 && c10::isFloatingType(output.dtype);  // not rounded then
+  Val exponent = only_start ? b.reshape(endpoint(c, 0, start, DType::Double), {1})
+                            : interpolated<start, end>(c).value();
   Val base = b.expand(c.number(3, exponent.dtype()), exponent.dims());
-  c.set(0, b.convert(b.binary("power", base, exponent), c.output(0).dtype));
+  c.set(0, b.convert(b.binary("power", base, exponent), output.dtype));
 }
 
 // ---- patterns -----------------------------------------------------------------------------------
