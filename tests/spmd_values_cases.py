@@ -307,6 +307,31 @@ def test_eager_operations_on_sharded_tensors() -> None:
         eager_mode(False)
 
 
+@pytest.mark.parametrize("eager", [False, True])
+def test_torch_compile_of_a_sharded_module(eager: bool) -> None:
+    torch.manual_seed(0)
+    plain = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 8))
+    sharded = copy.deepcopy(plain).to("xla")
+    xs.mark_sharding(sharded[0].weight, MESH, ("y", None))
+    xs.mark_sharding(sharded[2].weight, MESH, (None, "y"))
+    compiled = torch.compile(sharded, backend="openxla")
+    with torch_xla.experimental.eager_mode_context(eager):
+        for step in range(3):
+            x = torch.randn(4, 8) + step
+            plain.zero_grad()
+            sharded.zero_grad()
+            plain(x).square().mean().backward()
+            before = Work.so_far()
+            compiled(on_mesh(x, "x", None)).square().mean().backward()
+            torch_xla.sync()
+            if step == 2 and not eager:
+                assert Work.so_far().since(before).compilations == 0
+        for expected, parameter in zip(plain.parameters(), sharded.parameters(), strict=True):
+            torch.testing.assert_close(parameter.grad.cpu(), expected.grad)
+    assert spec(sharded[0].weight).startswith("{devices=[4,1")
+    torch.compiler.reset()
+
+
 def test_manual_regions_see_one_devices_piece() -> None:
     x = numbers(8, 8).to("xla")
     piece = xs.enable_manual_sharding(x, ("x", "y"), mesh=MESH)

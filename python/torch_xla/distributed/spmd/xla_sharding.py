@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from torch_xla import _XLAC
+from torch_xla import _XLAC, runtime
 from torch_xla.distributed.spmd.mesh import (
     HybridMesh,
     Mesh,
@@ -195,6 +195,11 @@ class ShardingSpec:
         return self.mesh.get_op_sharding(self.partition_spec) if self.can_apply(t) else None
 
     def apply(self, t: torch.Tensor) -> None:
+        if self.minibatch and runtime.process_count() > 1:
+            raise ShardingError(
+                "minibatch=True is not supported with several processes: load the whole batch in "
+                "each of them and leave minibatch=False; only the process's part is sent"
+            )
         mark_sharding(t, self.mesh, self.partition_spec)
 
 
