@@ -404,7 +404,8 @@ class Comparison {
       }
     }
     return {"dropped", "it was compiled before and has been dropped from memory",
-            "raise TORCH_XLA_MEMORY_PROGRAMS"};
+            "raise TORCH_XLA_MEMORY_PROGRAMS or, for hundreds of large programs on the CPU, the "
+            "kernel's vm.max_map_count"};
   }
 
   const GraphSummary& before_;

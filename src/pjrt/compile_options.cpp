@@ -2,7 +2,9 @@
 
 #include "pjrt/wire.h"
 
+#include <algorithm>
 #include <string>
+#include <thread>
 
 namespace torch_xla::pjrt {
 
@@ -62,6 +64,9 @@ std::string encode_compile_options(const CompileOptions& options, std::string_vi
   if (platform == "cpu") {
     // By default XLA's CPU maximum(1, NaN) is 1 or NaN, whichever way the operands stand.
     write_flag(message, "xla_cpu_enable_fast_min_max", false);
+    // More parts than processors compile no faster, and each has memory mappings of its own.
+    unsigned parts = std::clamp(std::thread::hardware_concurrency(), 1u, 32u);
+    write_flag(message, "xla_cpu_parallel_codegen_split_count", std::to_string(parts));
     // Temporary memory in pieces that malloc keeps for the next run (host_malloc.h).
     write_flag(message, "xla_multiheap_size_constraint_per_heap", std::to_string(8 << 20));
   }

@@ -1,7 +1,9 @@
 #include "pjrt/machine.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 
 namespace torch_xla::pjrt {
 
@@ -20,6 +22,18 @@ std::string file_identity(const std::string& path) {
   std::error_code error;
   auto size = std::filesystem::file_size(path, error);
   return error ? "" : std::to_string(size) + " bytes";
+}
+
+size_t mapping_count() {
+  std::ifstream maps("/proc/self/maps");
+  return static_cast<size_t>(std::count(std::istreambuf_iterator<char>(maps), {}, '\n'));
+}
+
+size_t mapping_limit() {
+  std::ifstream file("/proc/sys/vm/max_map_count");
+  size_t limit = 0;
+  file >> limit;
+  return file ? limit : 0;
 }
 
 }  // namespace torch_xla::pjrt

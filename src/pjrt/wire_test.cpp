@@ -5,6 +5,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <thread>
+
 namespace torch_xla::pjrt {
 namespace {
 
@@ -58,8 +61,14 @@ TEST(CompileOptionsTest, EncodesPartitions) {
 TEST(CompileOptionsTest, SetsFlagsOfTheCpu) {
   std::string options = encode_compile_options({}, "cpu");
   // 7: {1: flag, 2: {2: false}}, 7: {1: flag, 2: {1: value}}
+  std::string parts = std::to_string(std::min(std::thread::hardware_concurrency(), 32u));
+  std::string split, value, entry;
+  write_bytes(value, 1, parts);
+  write_bytes(entry, 1, "xla_cpu_parallel_codegen_split_count");
+  write_bytes(entry, 2, value);
+  write_bytes(split, 7, entry);
   std::string wanted = std::string("\x3a\x21\x0a\x1b") + "xla_cpu_enable_fast_min_max" +
-                       std::string("\x12\x02\x10\x00", 4) + "\x3a\x33\x0a\x26" +
+                       std::string("\x12\x02\x10\x00", 4) + split + "\x3a\x33\x0a\x26" +
                        "xla_multiheap_size_constraint_per_heap" + "\x12\x09\x0a\x07" + "8388608";
   EXPECT_EQ(options, encode_compile_options({}, "tpu") + wanted);
 }

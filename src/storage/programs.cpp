@@ -2,8 +2,12 @@
 
 #include "base/env.h"
 #include "base/location.h"
+#include "pjrt/client.h"
+#include "pjrt/machine.h"
 #include "stablehlo/builder.h"
+#include "storage/mapping_watch.h"
 
+#include <algorithm>
 #include <list>
 #include <map>
 
@@ -17,6 +21,7 @@ struct Table {
   std::mutex mutex;
   std::list<std::pair<Key, std::shared_ptr<Structure>>> recent;  // newest first
   std::map<Key, decltype(recent)::iterator> entries;
+  MappingWatch mappings{&pjrt::mapping_count, pjrt::mapping_limit()};
 };
 
 Table& table() {
@@ -36,17 +41,22 @@ std::shared_ptr<Structure> find_structure(const Graph& graph) {
   Table& t = table();
   Key key{graph.hash, graph.hash_high};
   size_t limit = static_cast<size_t>(env::integer("TORCH_XLA_MEMORY_PROGRAMS"));
+  const bool jitted = pjrt::client().host_memory();
+  decltype(t.recent) dropped;  // destroyed without the lock
   std::lock_guard<std::mutex> lock(t.mutex);
   auto found = t.entries.find(key);
   if (found != t.entries.end()) {
     t.recent.splice(t.recent.begin(), t.recent, found->second);
     return found->second->second;
   }
+  if (jitted && t.mappings.nearly_out()) {
+    limit = std::min(limit, t.recent.size() / 2);
+  }
   t.recent.emplace_front(key, std::make_shared<Structure>());
   t.entries[key] = t.recent.begin();
-  if (t.recent.size() > std::max<size_t>(limit, 1)) {
+  while (t.recent.size() > std::max<size_t>(limit, 1)) {
     t.entries.erase(t.recent.back().first);
-    t.recent.pop_back();
+    dropped.splice(dropped.begin(), t.recent, std::prev(t.recent.end()));
   }
   return t.recent.front().second;
 }
