@@ -435,7 +435,8 @@ def test_programs_dropped_from_memory(fresh_python: Callable[..., str]) -> None:
     printed = fresh_python(DROPPED, TORCH_XLA_MEMORY_PROGRAMS="1")
     assert printed == (
         "dropped|True|it was compiled before and has been dropped from memory"
-        "|raise TORCH_XLA_MEMORY_PROGRAMS"
+        "|raise TORCH_XLA_MEMORY_PROGRAMS or, for hundreds of large programs on the CPU, the "
+        "kernel's vm.max_map_count"
     )
 
 
