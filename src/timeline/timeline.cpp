@@ -187,7 +187,12 @@ void start() {
 
 Recording stop() {
   Registry& registry = Registry::instance();
+  bool running = false;
   {
+    std::lock_guard<std::mutex> lock(registry.mutex);
+    running = registry.running > 0;
+  }
+  if (running) {
     Scope span(Kind::Wait, "programs still running");
     std::unique_lock<std::mutex> lock(registry.mutex);
     registry.program_done.wait_for(lock, kLongestWait, [&] { return registry.running <= 0; });
