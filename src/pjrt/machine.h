@@ -1,4 +1,5 @@
-// What compiled programs depend on besides their text. Stateless.
+// What compiled programs depend on besides their text: processor, libraries, the kernel's limits.
+// Stateless.
 #pragma once
 
 #include <cstddef>

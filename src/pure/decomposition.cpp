@@ -145,7 +145,7 @@ Known& known(const c10::OperatorHandle& op) {
   return *entry;
 }
 
-bool call_traced(Known& operator_, const c10::OperatorHandle& op, const Arguments& arguments,
+void call_traced(Known& operator_, const c10::OperatorHandle& op, const Arguments& arguments,
                  torch::jit::Stack* stack) {
   at::NoGradGuard no_grad;
   auto query = PureFunction::query(arguments.key(), arguments.tensors());
@@ -154,7 +154,6 @@ bool call_traced(Known& operator_, const c10::OperatorHandle& op, const Argument
   });
   Tensors results = call_entry(traced.entry, arguments.tensors());
   *stack = static_cast<const Arguments*>(traced.annotation.get())->with(results);
-  return true;
 }
 
 // Some decompositions call the very operator again.
@@ -187,7 +186,8 @@ bool decompose(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   Arguments arguments(*stack);
   if (arguments.understood() && !arguments.tensors().empty() && !operator_.untraceable) {
     try {
-      return call_traced(operator_, op, arguments, stack);
+      call_traced(operator_, op, arguments, stack);
+      return true;
     } catch (const Missing&) {
       operator_.missing = true;
       return false;

@@ -12,7 +12,8 @@ namespace torch_xla {
 
 class MappingWatch {
  public:
-  // `count`: the mappings there are; counting many takes milliseconds. `limit` 0: not known.
+  // `count`: the mappings there are; counting many takes milliseconds. `limit` 0: there is none,
+  // or it is not known.
   MappingWatch(std::function<size_t()> count, size_t limit)
       : count_(std::move(count)), enough_(limit / 4 * 3) {}
 

@@ -21,7 +21,9 @@ struct Table {
   std::mutex mutex;
   std::list<std::pair<Key, std::shared_ptr<Structure>>> recent;  // newest first
   std::map<Key, decltype(recent)::iterator> entries;
-  MappingWatch mappings{&pjrt::mapping_count, pjrt::mapping_limit()};
+  // Elsewhere than on the CPU a program is no code of this process.
+  MappingWatch mappings{&pjrt::mapping_count,
+                        pjrt::client().host_memory() ? pjrt::mapping_limit() : 0};
 };
 
 Table& table() {
@@ -41,7 +43,6 @@ std::shared_ptr<Structure> find_structure(const Graph& graph) {
   Table& t = table();
   Key key{graph.hash, graph.hash_high};
   size_t limit = static_cast<size_t>(env::integer("TORCH_XLA_MEMORY_PROGRAMS"));
-  const bool jitted = pjrt::client().host_memory();
   decltype(t.recent) dropped;  // destroyed without the lock
   std::lock_guard<std::mutex> lock(t.mutex);
   auto found = t.entries.find(key);
@@ -49,7 +50,7 @@ std::shared_ptr<Structure> find_structure(const Graph& graph) {
     t.recent.splice(t.recent.begin(), t.recent, found->second);
     return found->second->second;
   }
-  if (jitted && t.mappings.nearly_out()) {
+  if (t.mappings.nearly_out()) {
     limit = std::min(limit, t.recent.size() / 2);
   }
   t.recent.emplace_front(key, std::make_shared<Structure>());
