@@ -88,7 +88,7 @@ class PythonPureFunction {
     if (c10::impl::TorchDispatchModeTLS::any_modes_set()) {
       return call_directly(args, kwargs);
     }
-    return record(args, kwargs);
+    return record(args, kwargs, false);
   }
 
   // Runs the call at once and alone in its program: what is pending runs before. Inside a compiled
@@ -100,7 +100,7 @@ class PythonPureFunction {
       py::gil_scoped_release no_gil;
       region.emplace(program);
     }
-    py::object result = record(args, py::dict());
+    py::object result = record(args, py::dict(), region->is_outermost());
     py::gil_scoped_release no_gil;
     region->end();
     return result;
@@ -116,7 +116,8 @@ class PythonPureFunction {
   }
 
  private:
-  py::object record(const py::tuple& args, const py::dict& kwargs) {
+  // `alone`: as a program of its own.
+  py::object record(const py::tuple& args, const py::dict& kwargs, bool alone) {
     Flattened flat;
     flat.tree.words.push_back(uint64_t{4} | uint64_t{2} << 8);  // the tuple (args, kwargs)
     flatten(args.ptr(), name_of_arguments(), true, flat);
@@ -146,7 +147,7 @@ class PythonPureFunction {
       traced = trace(query, flat.tensors, tree);
       watched_ = find_places(find_tensors_, args, kwargs);
     }
-    Tensors results = run_call(traced->entry, flat.tensors);
+    Tensors results = run_call(traced->entry, flat.tensors, alone);
     return unflatten(*static_cast<const Tree*>(traced->annotation.get()), results);
   }
 
@@ -175,12 +176,17 @@ class PythonPureFunction {
                                [&] { return std::make_shared<PythonCallee>(function_, tree); });
   }
 
-  static Tensors run_call(const EntryPtr& entry, const Tensors& borrowed) {
-    if (!eager::enabled()) {
+  static Tensors run_call(const EntryPtr& entry, const Tensors& borrowed, bool alone) {
+    if (!alone && !eager::enabled()) {
       return call_entry(entry, borrowed);
     }
     Tensors tensors = borrowed;
     py::gil_scoped_release no_gil;
+    if (alone) {
+      if (std::optional<Tensors> results = launch_entry(entry, tensors)) {
+        return std::move(*results);
+      }
+    }
     return call_entry(entry, tensors);
   }
 

@@ -44,42 +44,9 @@ const at::Tensor& input_tensor(const PureEntry& entry, const PureEntry::Input& i
                              : generator_states[index];
 }
 
-void bump_version(const at::Tensor& tensor) {
-  if (!tensor.is_inference()) {
-    tensor.unsafeGetTensorImpl()->bump_version();
-  }
-}
-
 at::Tensor view_like(const at::Tensor& base, const Result& result) {
   at::Tensor source = result.requires_grad ? base : base.detach();
   return at::as_strided(source, result.sizes, result.strides, result.offset);
-}
-
-Tensors make_results(const PureEntry& entry, const std::vector<c10::Storage>& storages,
-                     const Tensors& arguments) {
-  Tensors results;
-  results.reserve(entry.results.size());
-  for (const Result& result : entry.results) {
-    switch (result.kind) {
-      case Result::Kind::New:
-        results.push_back(make_tensor(storages[result.index], result.dtype, result.sizes,
-                                      result.strides, result.offset));
-        break;
-      case Result::Kind::Argument:
-        results.push_back(arguments[result.index]);
-        break;
-      case Result::Kind::Handle:
-        results.push_back(entry.handles[result.index].tensor);
-        break;
-      case Result::Kind::ArgumentView:
-        results.push_back(view_like(arguments[result.index], result));
-        break;
-      case Result::Kind::HandleView:
-        results.push_back(view_like(entry.handles[result.index].tensor, result));
-        break;
-    }
-  }
-  return results;
 }
 
 // The forward node with its operands; new values go to the inputs it writes and to `storages`.
@@ -133,12 +100,7 @@ Tensors record_call(const EntryPtr& pointer, const Tensors& arguments) {
   }
   record_forward(entry, arguments, generator_states, storages,
                  backward ? &backward->saved() : nullptr);
-  for (size_t i = 0; i < entry.inputs.size(); ++i) {
-    const PureEntry::Input& input = entry.inputs[i];
-    if (input.written >= 0 && !input.generator.defined()) {
-      bump_version(input_tensor(entry, input, arguments, generator_states, i));
-    }
-  }
+  bump_versions(entry, arguments);
   Tensors results = make_results(entry, storages, arguments);
   if (backward) {
     backward->saved().pack();
@@ -147,17 +109,6 @@ Tensors record_call(const EntryPtr& pointer, const Tensors& arguments) {
     }
   }
   return results;
-}
-
-std::vector<StatePtr> operand_states(const PureEntry& entry, const Tensors& arguments) {
-  std::vector<StatePtr> states;
-  for (const PureEntry::Input& input : entry.inputs) {
-    states.push_back(input.argument >= 0         ? state_of(arguments[input.argument])
-                     : input.handle >= 0         ? state_of(entry.handles[input.handle].tensor)
-                     : input.generator.defined() ? state_of(generator_state(input.generator))
-                                                 : input.state);
-  }
-  return states;
 }
 
 }  // namespace
@@ -171,11 +122,65 @@ NodePtr make_call_node(const std::shared_ptr<OwnedSignature>& signature) {
   return node;
 }
 
+Tensors make_results(const PureEntry& entry, const std::vector<c10::Storage>& storages,
+                     const Tensors& arguments) {
+  Tensors results;
+  results.reserve(entry.results.size());
+  for (const Result& result : entry.results) {
+    switch (result.kind) {
+      case Result::Kind::New:
+        results.push_back(make_tensor(storages[result.index], result.dtype, result.sizes,
+                                      result.strides, result.offset));
+        break;
+      case Result::Kind::Argument:
+        results.push_back(arguments[result.index]);
+        break;
+      case Result::Kind::Handle:
+        results.push_back(entry.handles[result.index].tensor);
+        break;
+      case Result::Kind::ArgumentView:
+        results.push_back(view_like(arguments[result.index], result));
+        break;
+      case Result::Kind::HandleView:
+        results.push_back(view_like(entry.handles[result.index].tensor, result));
+        break;
+    }
+  }
+  return results;
+}
+
+const StatePtr& operand_state(const PureEntry& entry, const PureEntry::Input& input,
+                              const Tensors& arguments) {
+  return input.argument >= 0         ? state_of(arguments[input.argument])
+         : input.handle >= 0         ? state_of(entry.handles[input.handle].tensor)
+         : input.generator.defined() ? state_of(generator_state(input.generator))
+                                     : input.state;
+}
+
+void bump_versions(const PureEntry& entry, const Tensors& arguments) {
+  for (const PureEntry::Input& input : entry.inputs) {
+    if (input.written < 0 || input.generator.defined()) {
+      continue;
+    }
+    const at::Tensor& tensor =
+        input.argument >= 0 ? arguments[input.argument] : entry.handles[input.handle].tensor;
+    if (!tensor.is_inference()) {
+      tensor.unsafeGetTensorImpl()->bump_version();
+    }
+  }
+}
+
 Tensors call_entry(const EntryPtr& pointer, const Tensors& arguments) {
   if (!eager::enabled()) {
     return record_call(pointer, arguments);
   }
-  std::vector<StatePtr> operands = operand_states(*pointer, arguments);
+  if (std::optional<Tensors> results = launch_entry(pointer, arguments)) {
+    return std::move(*results);
+  }
+  std::vector<StatePtr> operands;
+  for (const PureEntry::Input& input : pointer->inputs) {
+    operands.push_back(operand_state(*pointer, input, arguments));
+  }
   sync_storages(operands);  // what is pending stays out of the call's program
   Tensors results = record_call(pointer, arguments);
   // Written operands and kept values are results of the same program.

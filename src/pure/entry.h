@@ -1,5 +1,5 @@
 // What is known of a pure function after tracing it for one kind of call: the computations, and how
-// the storages and tensors of a call are wired to them. Immutable once made, but for `hits`.
+// the storages and tensors of a call are wired to them. Immutable once made.
 #pragma once
 
 #include "ir/graph.h"
@@ -8,6 +8,7 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 
 namespace torch_xla {
 
@@ -25,6 +26,7 @@ class PureCallee {
 };
 
 class PureFunction;
+struct LaunchPlan;
 
 struct PureEntry {
   // One operand of the forward call: a storage.
@@ -98,6 +100,8 @@ struct PureEntry {
     ~Derivative();
   };
   mutable Derivative derivative;
+  // How the call last ran as a program of its own (pure/launch.cpp). Guarded by the trace lock.
+  mutable std::shared_ptr<const LaunchPlan> plan;
   // It found a tensor of the trace around it, and must not be used outside of that.
   bool transient = false;
   std::shared_ptr<void> annotation;
@@ -107,5 +111,11 @@ using EntryPtr = std::shared_ptr<const PureEntry>;
 // Calls the traced computation: one node for the forward, and one more when a gradient asks for it.
 // In eager mode it is compiled and run here. Any thread; without locks, the GIL too in eager mode.
 Tensors call_entry(const EntryPtr& entry, const Tensors& arguments);
+
+// The same as a program of its own, launched at once without recording anything; compiled first if
+// need be; what is pending runs before. Nothing where that cannot be done: when the call wants
+// gradients, is inside a trace, reads what was never written, or runs on several devices. Any
+// thread, without locks and the GIL.
+std::optional<Tensors> launch_entry(const EntryPtr& entry, const Tensors& arguments);
 
 }  // namespace torch_xla

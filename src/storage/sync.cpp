@@ -34,38 +34,6 @@ struct Result {
   NodePtr leaf;       // what it holds from now on
 };
 
-// Keeps other threads from donating what a program is about to read.
-class InputHold {
- public:
-  // With the trace lock held.
-  explicit InputHold(const Graph& graph) {
-    std::vector<bool> donated(graph.inputs.size(), false);
-    for (int32_t input : graph.donated) {
-      if (input >= 0) {
-        donated[input] = true;
-      }
-    }
-    for (size_t i = 0; i < donated.size(); ++i) {
-      DeviceData* data = device_data(*graph.inputs[i]);
-      if (data != nullptr && !donated[i]) {
-        ++data->holders;
-        inputs_.push_back(graph.inputs[i]);
-      }
-    }
-  }
-  ~InputHold() {
-    TraceLock lock;
-    for (const NodePtr& input : inputs_) {
-      --device_data(*input)->holders;
-    }
-  }
-  InputHold(const InputHold&) = delete;
-  InputHold& operator=(const InputHold&) = delete;
-
- private:
-  std::vector<NodePtr> inputs_;
-};
-
 enum class RunMode { Lazy, Eager };  // Eager: one operation of eager mode
 
 struct Run {
@@ -74,131 +42,10 @@ struct Run {
   RunMode mode = RunMode::Lazy;
   Graph graph;
   std::vector<Result> results;
+  std::vector<bool> donated;                         // per graph input
   std::vector<std::shared_ptr<DeviceData>> outputs;  // per graph output
   std::unique_ptr<InputHold> hold;
 };
-
-// Programs launched on a device and not known to be done; a launch waits for the one before the
-// last, so that a host that only launches cannot run away from the device.
-class Flights {
- public:
-  static Flights& of(int device) {
-    static auto* mutex = new std::mutex;
-    static auto* flights = new std::deque<Flights>;
-    std::lock_guard<std::mutex> lock(*mutex);
-    while (flights->size() <= static_cast<size_t>(device)) {
-      flights->emplace_back();
-    }
-    return (*flights)[device];
-  }
-
-  void launched(pjrt::CompletionPtr completion) {
-    constexpr size_t kInFlight = 2;
-    // A plugin must not be computing while the process takes it apart.
-    static const int registered = std::atexit(&Flights::land_all);
-    static_cast<void>(registered);
-    pjrt::CompletionPtr oldest;
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      flights_.push_back(std::move(completion));
-      if (flights_.size() <= kInFlight) {
-        return;
-      }
-      oldest = std::move(flights_.front());
-      flights_.pop_front();
-    }
-    await(oldest);
-  }
-
-  void wait() {
-    std::deque<pjrt::CompletionPtr> flights;
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      flights.swap(flights_);
-    }
-    for (const pjrt::CompletionPtr& flight : flights) {
-      await(flight);
-    }
-  }
-
- private:
-  static void land_all() {
-    for (int device = 0; device < pjrt::device_count_hint(); ++device) {
-      try {
-        of(device).wait();
-      } catch (const std::exception&) {
-        // Whoever could read the result is gone.
-      }
-    }
-  }
-
-  static void await(const pjrt::CompletionPtr& flight) {
-    if (flight) {
-      timeline::Scope span(timeline::Kind::Wait);
-      flight->await();
-    }
-  }
-  std::mutex mutex_;
-  std::deque<pjrt::CompletionPtr> flights_;
-};
-
-// Inputs whose buffers nothing but this graph can reach; the trace lock is held.
-std::vector<bool> donatable_inputs(const Graph& graph) {
-  std::vector<bool> result;
-  for (const NodePtr& input : graph.inputs) {
-    DeviceData* data = device_data(*input);
-    result.push_back(data != nullptr && data->holders == 0 && data->type.numel() > 0);
-  }
-  return result;
-}
-
-struct TypeHash {
-  size_t operator()(const TensorType& type) const {
-    size_t hash = static_cast<size_t>(type.dtype);
-    for (int64_t dim : type.dims) {
-      hash = hash * 1000003 + static_cast<size_t>(dim);
-    }
-    return hash;
-  }
-};
-
-// First each result takes its own former buffer, then any of its type. Over several devices only
-// its own: others may lie differently.
-void assign_donations(Graph& graph, const std::vector<const Node*>& former) {
-  std::vector<bool> available = donatable_inputs(graph);
-  for (size_t o = 0; o < graph.outputs.size(); ++o) {
-    // The collection of the graph left its number in each input.
-    uint32_t input = former[o] != nullptr ? former[o]->visit.id : 0;
-    if (input < available.size() && available[input] && graph.inputs[input].get() == former[o] &&
-        graph.type(graph.outputs[o]) == graph.inputs[input]->type(0) &&
-        (graph.partitions == 1 || graph.output_shardings[o] == graph.input_shardings[input])) {
-      graph.donated[o] = static_cast<int32_t>(input);
-      available[input] = false;
-    }
-  }
-  if (graph.partitions > 1) {
-    return;
-  }
-  std::unordered_map<TensorType, std::vector<int32_t>, TypeHash> spare;
-  for (size_t i = available.size(); i-- > 0;) {
-    if (available[i]) {
-      spare[graph.inputs[i]->type(0)].push_back(static_cast<int32_t>(i));
-    }
-  }
-  if (spare.empty()) {
-    return;
-  }
-  for (size_t o = 0; o < graph.outputs.size(); ++o) {
-    if (graph.donated[o] >= 0) {
-      continue;
-    }
-    auto found = spare.find(graph.type(graph.outputs[o]));
-    if (found != spare.end() && !found->second.empty()) {
-      graph.donated[o] = found->second.back();
-      found->second.pop_back();
-    }
-  }
-}
 
 struct ValueHash {
   size_t operator()(const Value& value) const {
@@ -242,7 +89,8 @@ Run prepare(int device, std::vector<StatePtr> states, bool donate, RunMode mode 
   }
   run.graph.numbers_are_inputs = mode == RunMode::Eager;
   finish_graph(run.graph);
-  run.hold = std::make_unique<InputHold>(run.graph);
+  run.donated = donated_inputs(run.graph);
+  run.hold = std::make_unique<InputHold>(run.graph.inputs, run.donated);
   std::vector<NodePtr> leaves;
   for (const Value& output : outputs) {
     run.outputs.push_back(std::make_shared<DeviceData>(output.type(), device));
@@ -268,75 +116,6 @@ std::string run_name(const Run& run, const ActiveRegion* region) {
     return "eager " + run.graph.nodes.back().node->signature->op;
   }
   return run.graph.nodes.empty() ? "sync" : "sync at " + location_of(last_location()).str();
-}
-
-pjrt::BufferPtr upload_pack(const void* data, DType dtype, size_t count, int device) {
-  TensorType type{dtype, {static_cast<int64_t>(count)}};
-  return pjrt::partitions() > 1
-             ? pjrt::scatter_from_host(pjrt::client(), data, type, Sharding::replicated(), nullptr)
-             : pjrt::client().buffer_from_host(data, type, device, nullptr);
-}
-
-// Launches, and tells the timeline when the device is done.
-std::vector<pjrt::BufferPtr> launch_watched(const std::string& name, pjrt::Executable& executable,
-                                            const std::vector<pjrt::Buffer*>& inputs,
-                                            const std::vector<bool>& donated, int device,
-                                            pjrt::CompletionPtr* completion) {
-  timeline::Scope span(timeline::Kind::Launch, name);
-  if (!timeline::on()) {
-    return executable.execute(inputs, donated, device, completion);
-  }
-  auto watched = std::make_shared<timeline::Launch>(timeline::begin_launch(device, name));
-  try {
-    std::vector<pjrt::BufferPtr> outputs = executable.execute(inputs, donated, device, completion);
-    outputs.front()->on_ready([watched] { timeline::note_ready(*watched); });
-    return outputs;
-  } catch (...) {
-    timeline::note_ready(*watched);
-    throw;
-  }
-}
-
-std::vector<pjrt::BufferPtr> launch(const Run& run, const Variant& variant, const std::string& name,
-                                    pjrt::CompletionPtr* completion) {
-  std::vector<pjrt::BufferPtr> owned;
-  std::vector<pjrt::Buffer*> inputs;
-  std::vector<bool> donated(run.graph.inputs.size(), false);
-  for (int32_t input : run.graph.donated) {
-    if (input >= 0) {
-      donated[input] = true;
-    }
-  }
-  for (const NodePtr& input : run.graph.inputs) {
-    owned.push_back(device_data(*input)->buffer());
-  }
-  PackedNumbers packed = pack_numbers(run.graph.numbers, variant.placement);
-  if (!packed.doubles.empty()) {
-    owned.push_back(
-        upload_pack(packed.doubles.data(), DType::Double, packed.doubles.size(), run.device));
-  }
-  if (!packed.integers.empty()) {
-    owned.push_back(
-        upload_pack(packed.integers.data(), DType::Long, packed.integers.size(), run.device));
-  }
-  for (const pjrt::BufferPtr& buffer : owned) {
-    inputs.push_back(buffer.get());
-  }
-  donated.resize(inputs.size(), false);
-  std::vector<pjrt::BufferPtr> outputs;
-  {
-    metrics::Timed timed(metrics::metric("ExecuteTime"));
-    outputs = launch_watched(name, variant.program->executable(), inputs, donated, run.device,
-                             completion);
-  }
-  if (*completion && pjrt::client().host_memory() && run.graph.partitions == 1) {
-    for (size_t i = 0; i < run.graph.inputs.size(); ++i) {
-      if (!donated[i]) {
-        device_data(*run.graph.inputs[i])->read_until(*completion);
-      }
-    }
-  }
-  return outputs;
 }
 
 // Storages whose former buffer still exists return to it, as if the step had not been recorded;
@@ -385,15 +164,15 @@ void execute(Run run) {
     }
     const std::string name = run_name(run, region);
     VariantPtr variant = find_variant(run, region);
-    pjrt::CompletionPtr completion;
-    std::vector<pjrt::BufferPtr> buffers = launch(run, *variant, name, &completion);
-    for (size_t i = 0; i < buffers.size(); ++i) {
+    Launched launched =
+        launch_program(run.graph, *variant, name, run.graph.inputs, run.donated, run.device);
+    for (size_t i = 0; i < launched.outputs.size(); ++i) {
       const auto& wanted = run.graph.output_shardings;
-      run.outputs[i]->fulfil(buffers[i], !wanted.empty() && wanted[i] == nullptr);
+      run.outputs[i]->fulfil(launched.outputs[i], !wanted.empty() && wanted[i] == nullptr);
     }
     run.hold.reset();
     run.graph = {};
-    Flights::of(run.device).launched(std::move(completion));
+    note_in_flight(run.device, std::move(launched.completion));
   } catch (...) {
     roll_back(run, std::current_exception());
     throw;
@@ -526,8 +305,6 @@ void sync_storages(const std::vector<StatePtr>& states, const std::string& name)
     execute(std::move(run));
   }
 }
-
-void wait_device(int device) { Flights::of(device).wait(); }
 
 std::shared_ptr<DeviceData> materialize_data(const at::Tensor& tensor) {
   StatePtr state = state_of(tensor);

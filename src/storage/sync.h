@@ -3,6 +3,7 @@
 // GIL held.
 #pragma once
 
+#include "storage/launch.h"
 #include "storage/tensor.h"
 
 #include <string>
@@ -20,9 +21,6 @@ void sync_storages(const std::vector<StatePtr>& states, const std::string& name 
 // The same for what one operation of eager mode just recorded, as a program whose numbers are
 // inputs, so that other numbers need no other program.
 void run_eagerly(const std::vector<StatePtr>& states);
-
-// Blocks until programs launched on the device are done; throws the first of their errors.
-void wait_device(int device);
 
 // The storage's value, run if pending (not awaited).
 std::shared_ptr<DeviceData> materialize_data(const at::Tensor& tensor);

@@ -1,0 +1,250 @@
+// A call as a program of its own: what it reads is there, so that nothing needs to be recorded, and
+// the graph is known from the last time.
+#include "storage/launch.h"
+#include "base/location.h"
+#include "graph/collect.h"
+#include "pure/entry.h"
+#include "pure/record.h"
+#include "sharding/spmd.h"
+#include "storage/programs.h"
+#include "storage/region.h"
+#include "storage/sync.h"
+
+#include <c10/util/flat_hash_map.h>
+
+#include <optional>
+
+namespace torch_xla {
+
+// What a launch knows before it looks at the values.
+struct LaunchPlan {
+  Graph graph;                             // one call, over Parameters
+  std::vector<bool> donated;               // per operand
+  std::vector<uint32_t> output_of_result;  // graph output, per storage of the results
+  std::vector<uint32_t> output_of_input;   // the same, per operand that is written
+};
+
+namespace {
+
+// A storage that the call writes, and what it returns to when the program fails.
+struct Written {
+  StorageState* state;
+  NodePtr before, after;
+  std::shared_ptr<DeviceData> promise;
+  uint32_t output;
+};
+
+class Launch {
+ public:
+  Launch(const PureEntry& entry, const Tensors& arguments) : entry_(entry), arguments_(arguments) {}
+
+  // False: something is missing, and the call must be recorded.
+  bool prepare() {
+    for (const PureEntry::ResultStorage& storage : entry_.storages) {
+      check_allocation(storage.nbytes, entry_.device);
+    }
+    operands_.reserve(entry_.inputs.size());
+    for (const PureEntry::Input& input : entry_.inputs) {
+      const StatePtr& state = operand_state(entry_, input, arguments_);
+      operands_.push_back(state.get());
+      if (input.generator.defined()) {
+        kept_.push_back(state);
+      }
+    }
+    TraceLock lock;
+    // What is pending may read a value that this launch would overwrite.
+    if (pending_count(entry_.device) > 0 || !take_leaves()) {
+      return false;
+    }
+    choose_plan();
+    promise_writes();
+    hold_.emplace(leaves_, plan_->donated);
+    return true;
+  }
+
+  Tensors run() {
+    Launched launched;
+    try {
+      launched = launch();
+    } catch (...) {
+      roll_back(std::current_exception());
+      throw;
+    }
+    for (Written& written : writes_) {
+      written.promise->fulfil(launched.outputs[written.output]);
+    }
+    bump_versions(entry_, arguments_);
+    Tensors results = make_results(entry_, result_storages(launched.outputs), arguments_);
+    hold_.reset();
+    note_in_flight(entry_.device, std::move(launched.completion));
+    return results;
+  }
+
+ private:
+  // Values that are there, or promised by a program; nothing is pending.
+  bool take_leaves() {
+    leaves_.reserve(operands_.size() + entry_.constants.size());
+    for (StorageState* state : operands_) {
+      if (state->scope || !state->value()) {
+        return false;
+      }
+      leaves_.push_back(state->value().node);
+    }
+    for (const StatePtr& constant : entry_.constants) {
+      if (!constant->value()) {
+        return false;
+      }
+      leaves_.push_back(constant->value().node);
+    }
+    return true;
+  }
+
+  // A written storage's former buffer, which nothing else holds.
+  std::vector<bool> donatable() const {
+    std::vector<bool> result(leaves_.size(), false);
+    for (size_t i = 0; i < entry_.inputs.size(); ++i) {
+      const int32_t output = entry_.inputs[i].written;
+      const DeviceData& data = *device_data(*leaves_[i]);
+      result[i] = output >= 0 && data.holders == 1 && data.type.numel() > 0 &&
+                  data.type == entry_.forward->signature.outputs[output].frame;
+    }
+    return result;
+  }
+
+  void choose_plan() {
+    const ActiveRegion* region = current_region();
+    const std::map<std::string, std::string> none;
+    const auto& options = region != nullptr ? region->function->xla_options : none;
+    std::vector<bool> donated = donatable();
+    if (!entry_.plan || entry_.plan->donated != donated ||
+        entry_.plan->graph.xla_options != options) {
+      entry_.plan = make_plan(std::move(donated), options);
+    }
+    plan_ = entry_.plan;
+  }
+
+  std::shared_ptr<const LaunchPlan> make_plan(
+      std::vector<bool> donated, const std::map<std::string, std::string>& options) const {
+    auto plan = std::make_shared<LaunchPlan>();
+    NodePtr call = make_call_node(entry_.forward);
+    for (size_t i = 0; i < leaves_.size(); ++i) {
+      call->operands.push_back(
+          {make_parameter_node(leaves_[i]->type(0), static_cast<uint32_t>(i)), 0});
+    }
+    std::vector<Value> outputs;
+    std::vector<int32_t> donors;
+    ska::flat_hash_map<uint32_t, uint32_t> known;
+    auto add = [&](uint32_t output, int32_t donor) {
+      auto [found, inserted] = known.emplace(output, static_cast<uint32_t>(outputs.size()));
+      if (inserted) {
+        outputs.push_back({call, output});
+        donors.push_back(donor);
+      }
+      return found->second;
+    };
+    for (const PureEntry::ResultStorage& storage : entry_.storages) {
+      plan->output_of_result.push_back(add(storage.output, -1));
+    }
+    plan->output_of_input.resize(entry_.inputs.size());
+    for (size_t i = 0; i < entry_.inputs.size(); ++i) {
+      if (const int32_t output = entry_.inputs[i].written; output >= 0) {
+        const int32_t donor = donated[i] ? static_cast<int32_t>(i) : -1;
+        plan->output_of_input[i] = add(static_cast<uint32_t>(output), donor);
+      }
+    }
+    plan->graph = collect_graph(outputs);
+    plan->graph.donated = std::move(donors);
+    plan->graph.xla_options = options;
+    finish_graph(plan->graph);
+    plan->donated = donated_inputs(plan->graph);
+    return plan;
+  }
+
+  // Other threads see the new values from now on, and wait for them.
+  void promise_writes() {
+    for (size_t i = 0; i < entry_.inputs.size(); ++i) {
+      if (entry_.inputs[i].written < 0) {
+        continue;
+      }
+      const uint32_t output = plan_->output_of_input[i];
+      auto promise = std::make_shared<DeviceData>(plan_->graph.type(plan_->graph.outputs[output]),
+                                                  entry_.device);
+      NodePtr after = make_data_node(promise);
+      writes_.push_back({operands_[i], leaves_[i], after, std::move(promise), output});
+      operands_[i]->set_value({std::move(after), 0});
+    }
+  }
+
+  Launched launch() const {
+    const ActiveRegion* region = current_region();
+    if (region != nullptr) {
+      region->function->admit(plan_->graph);
+    }
+    const std::string& name = region != nullptr ? region->function->name : entry_.name;
+    VariantPtr variant = find_structure(plan_->graph)->find_or_compile(plan_->graph, name);
+    return launch_program(plan_->graph, *variant, name, leaves_, plan_->donated, entry_.device);
+  }
+
+  void roll_back(const std::exception_ptr& error) {
+    for (Written& written : writes_) {
+      written.promise->fail(error);
+    }
+    TraceLock lock;
+    for (Written& written : writes_) {
+      const bool untouched = written.state->value().node == written.after;
+      if (untouched && !device_data(*written.before)->buffer()->is_deleted()) {
+        written.state->set_value({written.before, 0});
+      }
+    }
+  }
+
+  std::vector<c10::Storage> result_storages(const std::vector<pjrt::BufferPtr>& outputs) const {
+    std::vector<c10::Storage> storages;
+    storages.reserve(entry_.storages.size());
+    for (const PureEntry::ResultStorage& storage : entry_.storages) {
+      storages.push_back(make_storage(storage.nbytes, entry_.device));
+    }
+    std::vector<NodePtr> leaves(outputs.size());
+    for (const Written& written : writes_) {
+      leaves[written.output] = written.after;
+    }
+    for (uint32_t output : plan_->output_of_result) {
+      if (!leaves[output]) {
+        leaves[output] = make_data_node(std::make_shared<DeviceData>(outputs[output]));
+      }
+    }
+    TraceLock lock;
+    for (size_t i = 0; i < storages.size(); ++i) {
+      state_of(storages[i])->set_value({leaves[plan_->output_of_result[i]], 0});
+    }
+    return storages;
+  }
+
+  const PureEntry& entry_;
+  const Tensors& arguments_;
+  std::vector<StorageState*> operands_;
+  std::vector<StatePtr> kept_;  // operands that nobody else may keep
+  std::vector<NodePtr> leaves_;
+  std::shared_ptr<const LaunchPlan> plan_;
+  std::vector<Written> writes_;
+  std::optional<InputHold> hold_;
+};
+
+}  // namespace
+
+std::optional<Tensors> launch_entry(const EntryPtr& entry, const Tensors& arguments) {
+  if (entry->gradient || entry->transient || spmd_enabled() || current_scope() != nullptr) {
+    return std::nullopt;
+  }
+  constexpr int kTries = 3;  // other threads may record meanwhile
+  for (int i = 0; i < kTries; ++i) {
+    Launch launch(*entry, arguments);
+    if (launch.prepare()) {
+      return launch.run();
+    }
+    sync_device(entry->device, false);
+  }
+  return std::nullopt;
+}
+
+}  // namespace torch_xla

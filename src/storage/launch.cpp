@@ -1,0 +1,234 @@
+#include "storage/launch.h"
+
+#include "metrics/metrics.h"
+#include "pjrt/sharded_buffer.h"
+#include "timeline/timeline.h"
+
+#include <cstdlib>
+#include <deque>
+#include <unordered_map>
+
+namespace torch_xla {
+
+namespace {
+
+class Flights {
+ public:
+  static Flights& of(int device) {
+    static auto* mutex = new std::mutex;
+    static auto* flights = new std::deque<Flights>;
+    std::lock_guard<std::mutex> lock(*mutex);
+    while (flights->size() <= static_cast<size_t>(device)) {
+      flights->emplace_back();
+    }
+    return (*flights)[device];
+  }
+
+  void launched(pjrt::CompletionPtr completion) {
+    constexpr size_t kInFlight = 2;
+    // A plugin must not be computing while the process takes it apart.
+    static const int registered = std::atexit(&Flights::land_all);
+    static_cast<void>(registered);
+    pjrt::CompletionPtr oldest;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      flights_.push_back(std::move(completion));
+      if (flights_.size() <= kInFlight) {
+        return;
+      }
+      oldest = std::move(flights_.front());
+      flights_.pop_front();
+    }
+    await(oldest);
+  }
+
+  void wait() {
+    std::deque<pjrt::CompletionPtr> flights;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      flights.swap(flights_);
+    }
+    for (const pjrt::CompletionPtr& flight : flights) {
+      await(flight);
+    }
+  }
+
+ private:
+  static void land_all() {
+    for (int device = 0; device < pjrt::device_count_hint(); ++device) {
+      try {
+        of(device).wait();
+      } catch (const std::exception&) {
+        // Whoever could read the result is gone.
+      }
+    }
+  }
+
+  static void await(const pjrt::CompletionPtr& flight) {
+    if (flight) {
+      timeline::Scope span(timeline::Kind::Wait);
+      flight->await();
+    }
+  }
+  std::mutex mutex_;
+  std::deque<pjrt::CompletionPtr> flights_;
+};
+
+std::vector<bool> donatable_inputs(const Graph& graph) {
+  std::vector<bool> result;
+  for (const NodePtr& input : graph.inputs) {
+    DeviceData* data = device_data(*input);
+    result.push_back(data != nullptr && data->holders == 0 && data->type.numel() > 0);
+  }
+  return result;
+}
+
+struct TypeHash {
+  size_t operator()(const TensorType& type) const {
+    size_t hash = static_cast<size_t>(type.dtype);
+    for (int64_t dim : type.dims) {
+      hash = hash * 1000003 + static_cast<size_t>(dim);
+    }
+    return hash;
+  }
+};
+
+pjrt::BufferPtr upload_pack(const void* data, DType dtype, size_t count, int device) {
+  TensorType type{dtype, {static_cast<int64_t>(count)}};
+  return pjrt::partitions() > 1
+             ? pjrt::scatter_from_host(pjrt::client(), data, type, Sharding::replicated(), nullptr)
+             : pjrt::client().buffer_from_host(data, type, device, nullptr);
+}
+
+// Launches, and tells the timeline when the device is done.
+std::vector<pjrt::BufferPtr> launch_watched(const std::string& name, pjrt::Executable& executable,
+                                            const std::vector<pjrt::Buffer*>& inputs,
+                                            const std::vector<bool>& donated, int device,
+                                            pjrt::CompletionPtr* completion) {
+  metrics::Timed timed(metrics::metric("ExecuteTime"));
+  timeline::Scope span(timeline::Kind::Launch, name);
+  if (!timeline::on()) {
+    return executable.execute(inputs, donated, device, completion);
+  }
+  auto watched = std::make_shared<timeline::Launch>(timeline::begin_launch(device, name));
+  try {
+    std::vector<pjrt::BufferPtr> outputs = executable.execute(inputs, donated, device, completion);
+    outputs.front()->on_ready([watched] { timeline::note_ready(*watched); });
+    return outputs;
+  } catch (...) {
+    timeline::note_ready(*watched);
+    throw;
+  }
+}
+
+}  // namespace
+
+std::vector<bool> donated_inputs(const Graph& graph) {
+  std::vector<bool> donated(graph.inputs.size(), false);
+  for (int32_t input : graph.donated) {
+    if (input >= 0) {
+      donated[input] = true;
+    }
+  }
+  return donated;
+}
+
+// Over several devices each output takes only its own: others may lie differently.
+void assign_donations(Graph& graph, const std::vector<const Node*>& former) {
+  std::vector<bool> available = donatable_inputs(graph);
+  for (size_t o = 0; o < graph.outputs.size(); ++o) {
+    // The collection of the graph left its number in each input.
+    uint32_t input = former[o] != nullptr ? former[o]->visit.id : 0;
+    if (input < available.size() && available[input] && graph.inputs[input].get() == former[o] &&
+        graph.type(graph.outputs[o]) == graph.inputs[input]->type(0) &&
+        (graph.partitions == 1 || graph.output_shardings[o] == graph.input_shardings[input])) {
+      graph.donated[o] = static_cast<int32_t>(input);
+      available[input] = false;
+    }
+  }
+  if (graph.partitions > 1) {
+    return;
+  }
+  std::unordered_map<TensorType, std::vector<int32_t>, TypeHash> spare;
+  for (size_t i = available.size(); i-- > 0;) {
+    if (available[i]) {
+      spare[graph.inputs[i]->type(0)].push_back(static_cast<int32_t>(i));
+    }
+  }
+  if (spare.empty()) {
+    return;
+  }
+  for (size_t o = 0; o < graph.outputs.size(); ++o) {
+    if (graph.donated[o] >= 0) {
+      continue;
+    }
+    auto found = spare.find(graph.type(graph.outputs[o]));
+    if (found != spare.end() && !found->second.empty()) {
+      graph.donated[o] = found->second.back();
+      found->second.pop_back();
+    }
+  }
+}
+
+InputHold::InputHold(const std::vector<NodePtr>& leaves, const std::vector<bool>& donated) {
+  held_.reserve(leaves.size());
+  for (size_t i = 0; i < leaves.size(); ++i) {
+    DeviceData* data = device_data(*leaves[i]);
+    if (data != nullptr && !donated[i]) {
+      ++data->holders;
+      held_.push_back(data);
+    }
+  }
+}
+
+InputHold::~InputHold() {
+  TraceLock lock;
+  for (DeviceData* data : held_) {
+    --data->holders;
+  }
+}
+
+Launched launch_program(const Graph& graph, const Variant& variant, const std::string& name,
+                        const std::vector<NodePtr>& leaves, const std::vector<bool>& donated,
+                        int device) {
+  std::vector<pjrt::BufferPtr> owned;
+  owned.reserve(leaves.size() + 2);
+  for (const NodePtr& leaf : leaves) {
+    owned.push_back(device_data(*leaf)->buffer());
+  }
+  PackedNumbers packed = pack_numbers(graph.numbers, variant.placement);
+  if (!packed.doubles.empty()) {
+    owned.push_back(
+        upload_pack(packed.doubles.data(), DType::Double, packed.doubles.size(), device));
+  }
+  if (!packed.integers.empty()) {
+    owned.push_back(
+        upload_pack(packed.integers.data(), DType::Long, packed.integers.size(), device));
+  }
+  std::vector<pjrt::Buffer*> inputs;
+  inputs.reserve(owned.size());
+  for (const pjrt::BufferPtr& buffer : owned) {
+    inputs.push_back(buffer.get());
+  }
+  std::vector<bool> given_up = donated;
+  given_up.resize(inputs.size(), false);
+  Launched launched;
+  launched.outputs = launch_watched(name, variant.program->executable(), inputs, given_up, device,
+                                    &launched.completion);
+  if (launched.completion && pjrt::client().host_memory() && graph.partitions == 1) {
+    for (size_t i = 0; i < leaves.size(); ++i) {
+      if (!donated[i]) {
+        device_data(*leaves[i])->read_until(launched.completion);
+      }
+    }
+  }
+  return launched;
+}
+
+void note_in_flight(int device, pjrt::CompletionPtr completion) {
+  Flights::of(device).launched(std::move(completion));
+}
+
+void wait_device(int device) { Flights::of(device).wait(); }
+
+}  // namespace torch_xla

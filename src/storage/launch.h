@@ -1,0 +1,51 @@
+// Launching a compiled program on values, and what is in flight. Any thread; without the trace lock
+// and the GIL unless said otherwise.
+#pragma once
+
+#include "graph/promote.h"
+#include "storage/state.h"
+
+#include <string>
+#include <vector>
+
+namespace torch_xla {
+
+// Which inputs some output takes over (Graph::donated, seen from the other side).
+std::vector<bool> donated_inputs(const Graph& graph);
+
+// Decides which output takes over the buffer of which input that nothing but this graph can reach:
+// first each output its own former buffer, `former[o]`, if any; then any of its type. With the
+// trace lock held, right after the graph's collection.
+void assign_donations(Graph& graph, const std::vector<const Node*>& former);
+
+// Keeps other threads from donating what a program is about to read. The leaves must outlive it.
+class InputHold {
+ public:
+  // With the trace lock held.
+  InputHold(const std::vector<NodePtr>& leaves, const std::vector<bool>& donated);
+  ~InputHold();
+  InputHold(const InputHold&) = delete;
+  InputHold& operator=(const InputHold&) = delete;
+
+ private:
+  std::vector<DeviceData*> held_;
+};
+
+// Runs the program of `graph` on these leaves instead of the graph's own inputs. Returns when it is
+// launched, with one buffer for each output.
+struct Launched {
+  std::vector<pjrt::BufferPtr> outputs;
+  pjrt::CompletionPtr completion;
+};
+Launched launch_program(const Graph& graph, const Variant& variant, const std::string& name,
+                        const std::vector<NodePtr>& leaves, const std::vector<bool>& donated,
+                        int device);
+
+// To be called with each completion once the outputs are where others find them. Waits for the
+// program before the last, so that a host that only launches cannot run away from the device.
+void note_in_flight(int device, pjrt::CompletionPtr completion);
+
+// Blocks until programs launched on the device are done; throws the first of their errors.
+void wait_device(int device);
+
+}  // namespace torch_xla
