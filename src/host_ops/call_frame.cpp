@@ -1,5 +1,6 @@
 #include "host_ops/call_frame.h"
 
+#include "host_ops/divide.h"
 #include "lower/table.h"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -23,10 +24,14 @@ class CallFrame {
             const std::vector<void*>& inputs, const std::vector<void*>& outputs)
       : signature_(signature), op_(op), inputs_(inputs), outputs_(outputs) {}
 
-  void run() {
+  void run(Workers& workers) {
     const auto& schema = op_.schema().arguments();
     for (size_t i = 0; i < schema.size(); ++i) {
       stack_.push_back(argument(signature_.arguments[i], schema[i]));
+    }
+    if (std::vector<Piece> pieces = divide(op_, stack_, workers.count()); !pieces.empty()) {
+      run_pieces(workers, pieces.size(), [&](size_t i) { run_piece(pieces[i]); });
+      return;
     }
     if (signature_.random) {
       seed_generator();
@@ -178,6 +183,22 @@ class CallFrame {
     return results;
   }
 
+  // On any thread.
+  void run_piece(Piece& piece) const {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    op_.callBoxed(&piece.arguments);
+    for (const Piece::Part& part : piece.parts) {
+      target(part.result)
+          .narrow(part.dim, part.start, part.length)
+          .copy_(piece.arguments[part.result].toTensor());
+    }
+  }
+
+  at::Tensor target(size_t result) const {
+    const OutputSpec& spec = signature_.outputs[result];
+    return at::from_blob(outputs_[result], spec.sizes, spec.strides, options_of(spec.dtype));
+  }
+
   void store(const std::vector<at::Tensor>& results) const {
     for (size_t i = 0; i < results.size(); ++i) {
       const OutputSpec& spec = signature_.outputs[i];
@@ -186,9 +207,7 @@ class CallFrame {
       }
       TORCH_CHECK(results[i].defined() && results[i].sizes() == c10::IntArrayRef(spec.sizes),
                   "result ", i, " of the CPU kernel does not have the sizes that were recorded");
-      at::Tensor target =
-          at::from_blob(outputs_[i], spec.sizes, spec.strides, options_of(spec.dtype));
-      target.copy_(results[i]);
+      target(i).copy_(results[i]);
     }
   }
 
@@ -221,8 +240,9 @@ class CallFrame {
 }  // namespace
 
 void run_host_op(const Signature& signature, const c10::OperatorHandle& op,
-                 const std::vector<void*>& inputs, const std::vector<void*>& outputs) {
-  CallFrame(signature, op, inputs, outputs).run();
+                 const std::vector<void*>& inputs, const std::vector<void*>& outputs,
+                 Workers& workers) {
+  CallFrame(signature, op, inputs, outputs).run(workers);
 }
 
 }  // namespace torch_xla

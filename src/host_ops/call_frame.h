@@ -2,6 +2,7 @@
 // results copied to where the program wants them.
 #pragma once
 
+#include "host_ops/workers.h"
 #include "ir/signature.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -12,7 +13,9 @@ namespace torch_xla {
 
 // `inputs`: the operands' frames, one 0-d f64, i64 or complex128 per number, and the generator's
 // state if the signature is random. `outputs`: the signature's frames. Throws the kernel's errors.
+// Operators whose work divides run on the workers, too.
 void run_host_op(const Signature& signature, const c10::OperatorHandle& op,
-                 const std::vector<void*>& inputs, const std::vector<void*>& outputs);
+                 const std::vector<void*>& inputs, const std::vector<void*>& outputs,
+                 Workers& workers);
 
 }  // namespace torch_xla

@@ -42,7 +42,19 @@ Registry& registry() {
   return *instance;
 }
 
-ffi::Error call_host_op(int64_t id, ffi::RemainingArgs arguments, ffi::RemainingRets results) {
+// The pool of threads that XLA runs programs on.
+class PoolWorkers final : public Workers {
+ public:
+  explicit PoolWorkers(ffi::ThreadPool& pool) : pool_(pool) {}
+  int64_t count() const override { return pool_.num_threads(); }
+  void schedule(std::function<void()> task) override { pool_.Schedule(std::move(task)); }
+
+ private:
+  ffi::ThreadPool& pool_;
+};
+
+ffi::Error call_host_op(ffi::ThreadPool pool, int64_t id, ffi::RemainingArgs arguments,
+                        ffi::RemainingRets results) {
   const HostOp* host_op = registry().find(id);
   if (host_op == nullptr) {
     return ffi::Error::Internal("host operator " + std::to_string(id) + " is not registered");
@@ -55,8 +67,9 @@ ffi::Error call_host_op(int64_t id, ffi::RemainingArgs arguments, ffi::Remaining
   for (size_t i = 0; i < results.size(); ++i) {
     outputs.push_back((*results.get<ffi::AnyBuffer>(i))->untyped_data());
   }
+  PoolWorkers workers(pool);
   try {
-    run_host_op(*host_op->signature, host_op->op, inputs, outputs);
+    run_host_op(*host_op->signature, host_op->op, inputs, outputs, workers);
     return ffi::Error::Success();
   } catch (const c10::Error& error) {
     return ffi::Error::Internal(host_op->signature->op + ": " + error.what_without_backtrace());
@@ -65,8 +78,9 @@ ffi::Error call_host_op(int64_t id, ffi::RemainingArgs arguments, ffi::Remaining
   }
 }
 
-XLA_FFI_DEFINE_HANDLER(kHostOpHandler, call_host_op,
-                       ffi::Ffi::Bind().Attr<int64_t>("id").RemainingArgs().RemainingRets());
+XLA_FFI_DEFINE_HANDLER(
+    kHostOpHandler, call_host_op,
+    ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Attr<int64_t>("id").RemainingArgs().RemainingRets());
 
 }  // namespace
 

@@ -54,6 +54,11 @@ Val LowerContext::tensor(size_t i) {
   return tensor_argument(*this, state_, ref);
 }
 
+const Window* LowerContext::window(size_t i) const {
+  const auto* ref = std::get_if<OperandRef>(&signature_.arguments.at(i));
+  return ref == nullptr || ref->index < 0 ? nullptr : &signature_.operands[ref->index];
+}
+
 Val LowerContext::tensor_as(size_t i, DType dtype) {
   if (const auto* number = std::get_if<NumberRef>(&signature_.arguments.at(i))) {
     return number_value(b, state_.numbers[number->slot], dtype);

@@ -41,6 +41,8 @@ class LowerContext {
   Vals tensors(size_t i);                                   // Tensor[]
   std::vector<std::optional<Val>> maybe_tensors(size_t i);  // Tensor?[]
 
+  const Window* window(size_t i) const;  // how it lies in memory; null for a number or None
+
   // Scalar or float argument as a 0-d value: a literal, or an input of the program once the number
   // has been seen to change.
   Val number(size_t i, DType dtype);

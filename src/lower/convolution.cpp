@@ -1,9 +1,13 @@
 // Convolution and its gradients. Where host memory is device memory ATen's kernels are called from
 // the program: XLA's CPU convolutions were measured up to 30 times slower (docs/architecture.md).
-// Elsewhere all of them are stablehlo.convolution: an input gradient is a convolution of the
-// dilated gradient with the flipped kernel, a weight gradient one that contracts the batch.
+// But for kernels of one pixel: these are matrix products, which XLA runs as fast as ATen's
+// kernels. Elsewhere all of them are stablehlo.convolution: an input gradient is a convolution of
+// the dilated gradient with the flipped kernel, a weight gradient one that contracts the batch.
 #include "lower/activation.h"
 #include "lower/reduction.h"
+
+#include <algorithm>
+#include <optional>
 
 namespace torch_xla {
 namespace {
@@ -110,6 +114,91 @@ Val kernel_gradient(Builder& b, Val input, Val grad, const Geometry& g, Ints ker
   return b.convolution(input, grad, dims, input.dtype());
 }
 
+// Kernels of one pixel, that move by g.stride: products of [out, in] with the pixels of each image.
+class Pointwise {
+ public:
+  static bool applies(Val input, Val kernel, const Geometry& g) {
+    auto none = [](int64_t padding) { return padding == 0; };
+    return (input.dtype() == DType::Float || input.dtype() == DType::Double) &&
+           kernel.numel() == kernel.dim(0) * kernel.dim(1) && g.groups == 1 && !g.transposed &&
+           std::all_of(g.padding.begin(), g.padding.end(), none);
+  }
+
+  Pointwise(Builder& b, const Geometry& g, Ints input, Val kernel, Ints output)
+      : b_(b),
+        geometry_(g),
+        input_(input.begin(), input.end()),
+        output_(output.begin(), output.end()),
+        in_(kernel.dim(1)),
+        out_(kernel.dim(0)),
+        images_(input[0]),
+        pixels_(product(output.slice(2))),
+        kernel_(b.reshape(kernel, {out_, in_})) {}
+
+  Val result(Val input) const {
+    Val x = pixels(read(input));
+    if (image_by_image()) {
+      Val kernels = b_.broadcast_in_dim(kernel_, {images_, out_, in_}, {1, 2});
+      return b_.reshape(dot(kernels, x, {{0}, {0}, {2}, {1}}), output_);
+    }
+    Val product = dot(kernel_, x, {{}, {}, {1}, {1}});
+    return b_.reshape(b_.transpose(product, {1, 0, 2}), output_);
+  }
+
+  Val input_gradient(Val grad) const {
+    Val g = pixels(grad);
+    Dims strided = input_;
+    std::copy(output_.begin() + 2, output_.end(), strided.begin() + 2);
+    if (image_by_image()) {
+      Val kernels = b_.broadcast_in_dim(kernel_, {images_, out_, in_}, {1, 2});
+      return spread(b_.reshape(dot(kernels, g, {{0}, {0}, {1}, {1}}), strided));
+    }
+    Val product = dot(g, kernel_, {{}, {}, {1}, {0}});
+    return spread(b_.reshape(b_.transpose(product, {0, 2, 1}), strided));
+  }
+
+  Val kernel_gradient(Val input, Val grad, Ints sizes) const {
+    return b_.reshape(dot(pixels(grad), pixels(read(input)), {{}, {}, {0, 2}, {0, 2}}), sizes);
+  }
+
+ private:
+  // Measured: with few pixels each image's product is too small, and the kernel is read too often.
+  bool image_by_image() const { return pixels_ >= std::max(in_, out_); }
+
+  Val dot(Val x, Val y, const stablehlo::DotDims& dims) const {
+    return b_.dot_general(x, y, dims, x.dtype());
+  }
+
+  Val pixels(Val image) const { return b_.reshape(image, {images_, image.dim(1), pixels_}); }
+
+  // The pixels of the input that the kernel meets.
+  Val read(Val input) const {
+    Dims step = {1, 1};
+    step.insert(step.end(), geometry_.stride.begin(), geometry_.stride.end());
+    bool all = input.numel() == images_ * in_ * pixels_;
+    return all ? input : b_.slice(input, Dims(input_.size(), 0), input_, step);
+  }
+
+  // The opposite: zeros in the places of the others.
+  Val spread(Val image) const {
+    if (Ints(image.dims()).equals(input_)) {
+      return image;
+    }
+    Dims none(input_.size(), 0), high = none, interior = none;
+    for (size_t d = 2; d < input_.size(); ++d) {
+      interior[d] = geometry_.stride[d - 2] - 1;
+      high[d] = input_[d] - (output_[d] - 1) * geometry_.stride[d - 2] - 1;
+    }
+    return b_.pad(image, b_.constant(0, image.dtype()), none, high, interior);
+  }
+
+  Builder& b_;
+  const Geometry& geometry_;
+  const Dims input_, output_;
+  const int64_t in_, out_, images_, pixels_;
+  const Val kernel_;
+};
+
 bool runs_on_host(LowerContext& c, Val input) {
   return c.prefers_host() && c10::isFloatingType(input.dtype());
 }
@@ -118,14 +207,19 @@ bool runs_on_host(LowerContext& c, Val input) {
 void lower_convolution(LowerContext& c) {
   Builder& b = c.b;
   Val input = c.tensor(0), weight = c.tensor(1);
-  if (runs_on_host(c, input)) {
-    c.call_host();
-    return;
-  }
   Geometry g = geometry(c, 3, input.rank() - 2);
   const Dims& sizes = c.output(0).sizes;
-  Val result = g.transposed ? convolve_transposed(b, input, weight, g, Ints(sizes).slice(2))
-                            : convolve(b, input, weight, g, Ints(sizes).slice(2));
+  Val result;
+  if (runs_on_host(c, input)) {
+    if (!Pointwise::applies(input, weight, g)) {
+      c.call_host();
+      return;
+    }
+    result = Pointwise(b, g, input.dims(), weight, sizes).result(input);
+  } else {
+    result = g.transposed ? convolve_transposed(b, input, weight, g, Ints(sizes).slice(2))
+                          : convolve(b, input, weight, g, Ints(sizes).slice(2));
+  }
   if (auto bias = c.maybe_tensor(2)) {
     result = b.add(result, b.broadcast_in_dim(*bias, sizes, {1}));
   }
@@ -137,17 +231,25 @@ void lower_convolution(LowerContext& c) {
 void lower_convolution_backward(LowerContext& c) {
   Builder& b = c.b;
   Val grad = c.tensor(0), input = c.tensor(1), weight = c.tensor(2);
-  if (runs_on_host(c, input)) {
-    c.call_host();
-    return;
-  }
   Geometry g = geometry(c, 4, input.rank() - 2);
-  if (c.output(0).defined) {
+  std::optional<Pointwise> pointwise;
+  if (runs_on_host(c, input)) {
+    if (!Pointwise::applies(input, weight, g)) {
+      c.call_host();
+      return;
+    }
+    pointwise.emplace(b, g, input.dims(), weight, grad.dims());
+  }
+  if (c.output(0).defined && pointwise) {
+    c.set(0, pointwise->input_gradient(grad));
+  } else if (c.output(0).defined) {
     Ints spatial = Ints(input.dims()).slice(2);
     c.set(0, g.transposed ? convolve(b, grad, weight, g, spatial)
                           : convolve_transposed(b, grad, weight, g, spatial));
   }
-  if (c.output(1).defined) {
+  if (c.output(1).defined && pointwise) {
+    c.set(1, pointwise->kernel_gradient(input, grad, weight.dims()));
+  } else if (c.output(1).defined) {
     c.set(1, g.transposed ? kernel_gradient(b, grad, input, g, weight.dims())
                           : kernel_gradient(b, input, grad, g, weight.dims()));
   }

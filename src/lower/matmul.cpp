@@ -17,12 +17,52 @@ Val dot(LowerContext& c, Val x, Val y, stablehlo::DotDims dims) {
   return c.b.dot_general(x, y, dims, result);
 }
 
+bool is_large(const Window& matrix) {
+  constexpr int64_t kLarge = 1 << 20;
+  const size_t rank = matrix.sizes.size();
+  return matrix.sizes[rank - 2] * matrix.sizes[rank - 1] >= kLarge;
+}
+
+bool lies_transposed(const Window& matrix) {
+  const size_t rank = matrix.sizes.size();
+  return matrix.strides[rank - 2] == 1 && matrix.strides[rank - 1] > 1;
+}
+
+int64_t rows(const Window& matrix) { return matrix.sizes[matrix.sizes.size() - 2]; }
+
+// A few rows times a large matrix that lies transposed (a layer's weights): XLA-CPU would copy the
+// matrix at each run, which takes up to ten times as long as the product. With both exchanged it
+// reads the matrix as it lies.
+bool better_exchanged(LowerContext& c, size_t first, size_t second) {
+  constexpr int64_t kRows = 256;
+  const Window *x = c.window(first), *y = c.window(second);
+  return c.prefers_host() && x != nullptr && y != nullptr && rows(*x) <= kRows && is_large(*y) &&
+         lies_transposed(*y);
+}
+
+// XLA-CPU multiplies single rows of bfloat16 ten times slower than ATen does.
+bool better_on_host(LowerContext& c, size_t first, size_t second) {
+  const Window *x = c.window(first), *y = c.window(second);
+  return c.prefers_host() && x != nullptr && y != nullptr && x->dtype == DType::BFloat16 &&
+         rows(*x) == 1 && is_large(*y);
+}
+
 // Products of two arguments: matrices, and batches of them.
 Val matrix_product(LowerContext& c, size_t first, size_t second) {
-  return dot(c, c.tensor(first), c.tensor(second), {{}, {}, {1}, {0}});
+  Val x = c.tensor(first), y = c.tensor(second);
+  if (better_exchanged(c, first, second)) {
+    Val product = dot(c, c.b.transpose(y, {1, 0}), x, {{}, {}, {1}, {1}});
+    return c.b.transpose(c.b.optimization_barrier(product), {1, 0});  // or XLA exchanges them again
+  }
+  return dot(c, x, y, {{}, {}, {1}, {0}});
 }
 Val batched_product(LowerContext& c, size_t first, size_t second) {
-  return dot(c, c.tensor(first), c.tensor(second), {{0}, {0}, {2}, {1}});
+  Val x = c.tensor(first), y = c.tensor(second);
+  if (better_exchanged(c, first, second)) {
+    Val product = dot(c, c.b.transpose(y, {0, 2, 1}), x, {{0}, {0}, {2}, {2}});
+    return c.b.transpose(c.b.optimization_barrier(product), {0, 2, 1});
+  }
+  return dot(c, x, y, {{0}, {0}, {2}, {1}});
 }
 Val inner_product(LowerContext& c, Val x, Val y) { return dot(c, x, y, {{}, {}, {0}, {0}}); }
 Val matrix_vector(LowerContext& c, Val x, Val y) { return dot(c, x, y, {{}, {}, {1}, {0}}); }
@@ -54,8 +94,26 @@ void add_product(LowerContext& c, Val product, size_t beta, size_t alpha) {
   finish(c, result);
 }
 
-void lower_mm(LowerContext& c) { c.set(0, matrix_product(c, 0, 1)); }
-void lower_bmm(LowerContext& c) { c.set(0, batched_product(c, 0, 1)); }
+using Product = Val (*)(LowerContext&, size_t, size_t);
+
+template <Product product>
+void lower_product(LowerContext& c) {
+  if (better_on_host(c, 0, 1)) {
+    c.call_host();
+  } else {
+    c.set(0, product(c, 0, 1));
+  }
+}
+
+template <Product product>
+void lower_added_product(LowerContext& c) {
+  if (better_on_host(c, 1, 2)) {
+    c.call_host();
+  } else {
+    add_product(c, product(c, 1, 2), 3, 4);
+  }
+}
+
 void lower_mv(LowerContext& c) { c.set(0, matrix_vector(c, c.tensor(0), c.tensor(1))); }
 void lower_dot(LowerContext& c) { c.set(0, inner_product(c, c.tensor(0), c.tensor(1))); }
 
@@ -63,8 +121,6 @@ void lower_vdot(LowerContext& c) {
   c.set(0, inner_product(c, conj({c.b, c.tensor(0)}).value(), c.tensor(1)));
 }
 
-void lower_addmm(LowerContext& c) { add_product(c, matrix_product(c, 1, 2), 3, 4); }
-void lower_baddbmm(LowerContext& c) { add_product(c, batched_product(c, 1, 2), 3, 4); }
 void lower_addmv(LowerContext& c) {
   add_product(c, matrix_vector(c, c.tensor(1), c.tensor(2)), 3, 4);
 }
@@ -86,13 +142,13 @@ void lower_addr(LowerContext& c) {
 }  // namespace
 
 void register_matmul(LowerTable& table) {
-  table["aten::mm"] = {lower_mm};
-  table["aten::bmm"] = {lower_bmm};
+  table["aten::mm"] = {lower_product<matrix_product>};
+  table["aten::bmm"] = {lower_product<batched_product>};
   table["aten::mv"] = {lower_mv};
   table["aten::dot"] = {lower_dot};
   table["aten::vdot"] = {lower_vdot};
-  table["aten::addmm"] = {lower_addmm};
-  table["aten::baddbmm"] = {lower_baddbmm};
+  table["aten::addmm"] = {lower_added_product<matrix_product>};
+  table["aten::baddbmm"] = {lower_added_product<batched_product>};
   table["aten::addbmm"] = {lower_addbmm};
   table["aten::addmv"] = {lower_addmv};
   table["aten::addr"] = {lower_addr};

@@ -290,14 +290,12 @@ TEST_F(PluginTest, RunsOnePartitionedProgramOnAllDevices) {
   options.spmd = true;
   options.free_outputs = {false, true};
   TensorType whole{DType::Float, {4, 3}};
-  // Kept: one of the plugin's threads may be the last to hold a program that ran on two devices,
-  // and would take it apart while the process is ending.
-  static auto* executable = new ExecutablePtr(client().compile(text, options, {whole, whole}));
+  ExecutablePtr executable = compile(text, {whole, whole}, options);
   std::vector<float> values(12);
   std::iota(values.begin(), values.end(), 1.0f);
   ShardingPtr rows = Sharding::parse("{devices=[2,1]0,1}");
   BufferPtr input = scatter_from_host(client(), values.data(), whole, rows, nullptr);
-  auto outputs = (*executable)->execute({input.get()}, {false}, 0);
+  auto outputs = executable->execute({input.get()}, {false}, 0);
   EXPECT_EQ(outputs[0]->sharding(), Sharding::parse("{devices=[1,2]0,1}"));
   EXPECT_EQ(outputs[1]->sharding(), rows);
   std::vector<float> doubled = download(*outputs[0]), negated = download(*outputs[1]);

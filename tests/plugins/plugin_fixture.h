@@ -50,8 +50,13 @@ class PluginTest : public testing::Test {
     }
     return text + ") -> (" + types + ") {\n" + body + "\n }\n}";
   }
-  static ExecutablePtr compile(const std::string& text, std::vector<TensorType> outputs) {
-    return client().compile(text, {}, std::move(outputs));
+  // Kept to the end: one of the plugin's threads may be the last to hold a program that was
+  // dropped, and would take it apart while the process is ending.
+  static ExecutablePtr compile(const std::string& text, std::vector<TensorType> outputs,
+                               const CompileOptions& options = {}) {
+    static auto* kept = new std::vector<ExecutablePtr>;
+    kept->push_back(client().compile(text, options, std::move(outputs)));
+    return kept->back();
   }
   static ExecutablePtr doubling(const std::string& attributes = "") {
     return compile(program(4, 1, 1,

@@ -1,0 +1,141 @@
+#include "host_ops/divide.h"
+
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+
+namespace torch_xla {
+
+namespace {
+
+using torch::jit::Stack;
+
+// Below this many multiplications handing work to another thread costs more than it gains.
+constexpr int64_t kWorthwhile = 1 << 20;
+
+struct Range {
+  int64_t start, length;
+};
+
+// 0 to `size` in at most `count` ranges whose starts are multiples of `grain`.
+std::vector<Range> ranges(int64_t size, int64_t count, int64_t grain = 1) {
+  const int64_t grains = (size + grain - 1) / grain;
+  const int64_t length = (grains + count - 1) / std::max<int64_t>(count, 1) * grain;
+  std::vector<Range> result;
+  for (int64_t start = 0; start < size; start += length) {
+    result.push_back({start, std::min(length, size - start)});
+  }
+  return result;
+}
+
+at::Tensor narrowed(const c10::IValue& value, int64_t dim, Range range) {
+  return value.toTensor().narrow(dim, range.start, range.length);
+}
+
+c10::IValue narrowed_bias(const c10::IValue& bias, Range range) {
+  return bias.isTensor() && bias.toTensor().defined() ? narrowed(bias, 0, range) : bias;
+}
+
+// Vectorised kernels work on this many channels at a time.
+constexpr int64_t kChannels = 16;
+
+// Of a convolution: images, or channels of the output.
+bool channels_divide(const at::Tensor& weight, bool transposed, int64_t groups, int64_t threads) {
+  return groups == 1 && !transposed && weight.size(0) >= threads * kChannels;
+}
+
+int64_t multiplications(const at::Tensor& weight, const at::Tensor& output) {
+  return output.numel() / std::max<int64_t>(output.size(1), 1) * weight.numel();
+}
+
+// convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
+std::vector<Piece> divide_convolution(const Stack& arguments, int64_t threads) {
+  const at::Tensor& input = arguments[0].toTensor();
+  const at::Tensor& weight = arguments[1].toTensor();
+  if (multiplications(weight, input) < kWorthwhile) {
+    return {};
+  }
+  std::vector<Piece> pieces;
+  // Each piece reads all of what is not divided: better the smaller one.
+  const bool few_images = input.size(0) < threads || weight.numel() > input.numel();
+  if (few_images &&
+      channels_divide(weight, arguments[6].toBool(), arguments[8].toInt(), threads)) {
+    for (Range range : ranges(weight.size(0), threads, kChannels)) {
+      Piece piece{arguments, {{0, 1, range.start, range.length}}};
+      piece.arguments[1] = narrowed(arguments[1], 0, range);
+      piece.arguments[2] = narrowed_bias(arguments[2], range);
+      pieces.push_back(std::move(piece));
+    }
+    return pieces;
+  }
+  for (Range range : ranges(input.size(0), threads)) {
+    Piece piece{arguments, {{0, 0, range.start, range.length}}};
+    piece.arguments[0] = narrowed(arguments[0], 0, range);
+    pieces.push_back(std::move(piece));
+  }
+  return pieces;
+}
+
+c10::IValue mask(bool input, bool weight, bool bias) {
+  return c10::List<bool>({input, weight, bias});
+}
+
+// convolution_backward(grad_output, input, weight, bias_sizes, stride, padding, dilation,
+//                      transposed, output_padding, groups, output_mask)
+std::vector<Piece> divide_convolution_backward(const Stack& arguments, int64_t threads) {
+  const at::Tensor& grad = arguments[0].toTensor();
+  const at::Tensor& weight = arguments[2].toTensor();
+  const c10::List<bool> wanted = arguments[10].toBoolList();
+  if (multiplications(weight, grad) < kWorthwhile) {
+    return {};
+  }
+  std::vector<Piece> pieces;
+  if (wanted[0]) {
+    for (Range range : ranges(grad.size(0), threads)) {
+      Piece piece{arguments, {{0, 0, range.start, range.length}}};
+      piece.arguments[0] = narrowed(arguments[0], 0, range);
+      piece.arguments[1] = narrowed(arguments[1], 0, range);
+      piece.arguments[10] = mask(true, false, false);
+      pieces.push_back(std::move(piece));
+    }
+  }
+  if (wanted[1] || wanted[2]) {
+    const bool divides =
+        channels_divide(weight, arguments[7].toBool(), arguments[9].toInt(), threads);
+    for (Range range : ranges(grad.size(1), divides ? threads : 1, kChannels)) {
+      Piece piece{arguments, {}};
+      piece.arguments[10] = mask(false, wanted[1], wanted[2]);
+      if (divides) {
+        piece.arguments[0] = narrowed(arguments[0], 1, range);
+        piece.arguments[2] = narrowed(arguments[2], 0, range);
+        piece.arguments[3] = std::vector<int64_t>{range.length};
+      }
+      if (wanted[1]) {
+        piece.parts.push_back({1, 0, range.start, divides ? range.length : weight.size(0)});
+      }
+      if (wanted[2]) {
+        piece.parts.push_back({2, 0, range.start, range.length});
+      }
+      pieces.push_back(std::move(piece));
+    }
+  }
+  return pieces;
+}
+
+}  // namespace
+
+std::vector<Piece> divide(const c10::OperatorHandle& op, const Stack& arguments, int64_t threads) {
+  std::vector<Piece> pieces;
+  const std::string& name = op.operator_name().name;
+  if (threads > 1 && name == "aten::convolution") {
+    pieces = divide_convolution(arguments, threads);
+  } else if (threads > 1 && name == "aten::convolution_backward") {
+    pieces = divide_convolution_backward(arguments, threads);
+  }
+  if (static_cast<int64_t>(pieces.size()) < threads) {
+    return {};  // the kernel's own way to use all threads is better
+  }
+  return pieces;
+}
+
+}  // namespace torch_xla

@@ -1,0 +1,25 @@
+// Operators whose work divides into calls that run side by side. Thread-safe.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <vector>
+
+namespace torch_xla {
+
+// One call that computes a part of each of some results: `length` of them from `start` on, along
+// `dim`.
+struct Piece {
+  struct Part {
+    size_t result = 0;
+    int64_t dim = 0, start = 0, length = 0;
+  };
+  torch::jit::Stack arguments;
+  std::vector<Part> parts;
+};
+
+// The call as pieces for so many threads; empty if it is better not divided.
+std::vector<Piece> divide(const c10::OperatorHandle& op, const torch::jit::Stack& arguments,
+                          int64_t threads);
+
+}  // namespace torch_xla

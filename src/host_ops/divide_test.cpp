@@ -1,0 +1,192 @@
+// The pieces of a call compute what the call computes, on workers of every kind.
+#include "host_ops/divide.h"
+
+#include "host_ops/workers.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <atomic>
+#include <set>
+#include <stdexcept>
+#include <thread>
+
+namespace torch_xla {
+namespace {
+
+using torch::Tensor;
+using torch::jit::Stack;
+
+class Threads final : public Workers {
+ public:
+  explicit Threads(int64_t count) : count_(count) {}
+  ~Threads() override {
+    for (std::thread& thread : threads_) {
+      thread.join();
+    }
+  }
+  int64_t count() const override { return count_; }
+  void schedule(std::function<void()> task) override { threads_.emplace_back(std::move(task)); }
+
+ private:
+  const int64_t count_;
+  std::vector<std::thread> threads_;
+};
+
+// Workers that are all busy until the call is over.
+class Late final : public Workers {
+ public:
+  ~Late() override {
+    for (const auto& task : tasks_) {
+      task();
+    }
+  }
+  int64_t count() const override { return 2; }
+  void schedule(std::function<void()> task) override { tasks_.push_back(std::move(task)); }
+
+ private:
+  std::vector<std::function<void()>> tasks_;
+};
+
+TEST(Workers, RunEachPieceOnce) {
+  std::vector<std::atomic<int>> runs(100);
+  {
+    Threads workers(4);
+    run_pieces(workers, runs.size(), [&](size_t i) { ++runs[i]; });
+    for (const auto& count : runs) {
+      EXPECT_EQ(count, 1);
+    }
+  }
+  Late late;
+  run_pieces(late, runs.size(), [&](size_t i) { ++runs[i]; });
+  for (const auto& count : runs) {
+    EXPECT_EQ(count, 2);
+  }
+}
+
+TEST(Workers, AnErrorReachesTheCallerAfterTheOthersAreDone) {
+  std::atomic<int> runs{0};
+  Threads workers(3);
+  auto run = [&](size_t i) {
+    ++runs;
+    if (i == 1) {
+      throw std::runtime_error("piece one");
+    }
+  };
+  EXPECT_THROW(run_pieces(workers, 8, run), std::runtime_error);
+  EXPECT_EQ(runs, 8);
+}
+
+TEST(Workers, APieceHasOneThreadAndTheCallerItsOwnNumberAfterwards) {
+  const int before = at::get_num_threads();
+  std::atomic<int> most{0};
+  Threads workers(2);
+  run_pieces(workers, 4, [&](size_t) { most = std::max(most.load(), at::get_num_threads()); });
+  EXPECT_EQ(most, 1);
+  EXPECT_EQ(at::get_num_threads(), before);
+}
+
+struct Case {
+  std::vector<int64_t> input, weight;
+  int64_t stride = 1, padding = 0, groups = 1;
+  bool transposed = false, bias = false;
+  torch::Dtype dtype = torch::kFloat;
+};
+
+// All large enough to be divided.
+std::vector<Case> cases() {
+  return {{{8, 16, 16, 16}, {32, 16, 3, 3}, 1, 1},
+          {{8, 16, 16, 16}, {32, 16, 3, 3}, 2, 1, 1, false, true},
+          {{5, 128, 4, 4}, {130, 128, 3, 3}, 1, 1, 1, false, true},
+          {{1, 64, 12, 12}, {64, 64, 3, 3}, 1, 0},
+          {{6, 32, 16, 16}, {32, 8, 3, 3}, 1, 1, 4, false, true},
+          {{4, 32, 10, 10}, {32, 24, 3, 3}, 2, 1, 1, true, true},
+          {{4, 48, 128}, {64, 48, 5}, 1, 2},
+          {{4, 8, 8, 8, 8}, {16, 8, 3, 3, 3}, 1, 1},
+          {{8, 32, 16, 16}, {32, 32, 3, 3}, 1, 1, 1, false, true, torch::kBFloat16}};
+}
+
+class Division : public testing::TestWithParam<std::tuple<size_t, int>> {
+ protected:
+  Division()
+      : case_(cases()[std::get<0>(GetParam())]),
+        threads_(std::get<1>(GetParam())),
+        input_(torch::randn(case_.input).to(case_.dtype)),
+        weight_(torch::randn(case_.weight).to(case_.dtype)) {
+    const int64_t channels = case_.weight[case_.transposed ? 1 : 0] *
+                             (case_.transposed ? case_.groups : 1);
+    bias_ = case_.bias ? torch::randn({channels}).to(case_.dtype) : Tensor();
+  }
+
+  Stack geometry() const {
+    const size_t rank = case_.input.size() - 2;
+    return {std::vector<int64_t>(rank, case_.stride), std::vector<int64_t>(rank, case_.padding),
+            std::vector<int64_t>(rank, 1), case_.transposed, std::vector<int64_t>(rank, 0),
+            case_.groups};
+  }
+
+  // Results in one go and in pieces.
+  void compare(const char* name, const Stack& arguments, bool must_divide) {
+    c10::OperatorHandle op = c10::Dispatcher::singleton().findSchemaOrThrow(name, "");
+    torch::NoGradGuard guard;
+    Stack whole = arguments;
+    op.callBoxed(&whole);
+    std::vector<Piece> pieces = divide(op, arguments, threads_);
+    EXPECT_TRUE(!must_divide || !pieces.empty());
+    std::vector<Tensor> merged;
+    for (const c10::IValue& value : whole) {
+      bool defined = value.isTensor() && value.toTensor().defined();
+      merged.push_back(defined ? torch::full_like(value.toTensor(), NAN) : Tensor());
+    }
+    std::set<size_t> wanted;
+    for (Piece& piece : pieces) {
+      op.callBoxed(&piece.arguments);
+      for (const Piece::Part& part : piece.parts) {
+        wanted.insert(part.result);
+        merged[part.result]
+            .narrow(part.dim, part.start, part.length)
+            .copy_(piece.arguments[part.result].toTensor());
+      }
+    }
+    const double tolerance = case_.dtype == torch::kFloat ? 1e-3 : 0.1;
+    for (size_t i : wanted) {
+      EXPECT_TRUE(merged[i].allclose(whole[i].toTensor(), tolerance, 10 * tolerance))
+          << name << ", result " << i;
+    }
+  }
+
+  const Case case_;
+  const int64_t threads_;
+  Tensor input_, weight_, bias_;
+};
+
+TEST_P(Division, OfAConvolution) {
+  Stack arguments = {input_, weight_, bias_.defined() ? c10::IValue(bias_) : c10::IValue()};
+  Stack rest = geometry();
+  arguments.insert(arguments.end(), rest.begin(), rest.end());
+  compare("aten::convolution", arguments, threads_ == 2);
+}
+
+TEST_P(Division, OfItsGradients) {
+  Tensor output = torch::convolution(input_, weight_, bias_, geometry()[0].toIntVector(),
+                                     geometry()[1].toIntVector(), geometry()[2].toIntVector(),
+                                     case_.transposed, geometry()[4].toIntVector(), case_.groups);
+  for (const std::array<bool, 3>& wanted :
+       {std::array<bool, 3>{true, true, case_.bias}, {true, false, false}, {false, true, case_.bias},
+        {false, false, case_.bias}}) {
+    c10::IValue sizes = case_.bias ? c10::IValue(bias_.sizes().vec()) : c10::IValue();
+    Stack arguments = {torch::randn_like(output), input_, weight_, sizes};
+    Stack rest = geometry();
+    arguments.insert(arguments.end(), rest.begin(), rest.end());
+    arguments.emplace_back(c10::List<bool>({wanted[0], wanted[1], wanted[2]}));
+    compare("aten::convolution_backward", arguments,
+            threads_ == 2 && wanted[0] && wanted[1]);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, Division,
+                         testing::Combine(testing::Range<size_t>(0, cases().size()),
+                                          testing::Values(2, 3, 16)));
+
+}  // namespace
+}  // namespace torch_xla

@@ -1,0 +1,89 @@
+#include "host_ops/workers.h"
+
+#include <ATen/Parallel.h>
+
+#include <atomic>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+// Of the OpenMP that PyTorch was built with, if any.
+extern "C" {
+int omp_get_max_threads() __attribute__((weak));
+void omp_set_num_threads(int) __attribute__((weak));
+}
+
+namespace torch_xla {
+
+namespace {
+
+class OneThread {
+ public:
+  OneThread() {
+    if (omp_set_num_threads != nullptr) {
+      at::get_num_threads();  // on a new thread it sets the number, once
+      before_ = omp_get_max_threads();
+      omp_set_num_threads(1);
+    }
+  }
+  ~OneThread() {
+    if (omp_set_num_threads != nullptr) {
+      omp_set_num_threads(before_);
+    }
+  }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+
+ private:
+  int before_ = 1;
+};
+
+// Outlives the call for workers that come too late.
+struct Round {
+  explicit Round(size_t count, c10::function_ref<void(size_t)> run) : count(count), run(run) {}
+
+  void work() {
+    for (size_t i = next.fetch_add(1); i < count; i = next.fetch_add(1)) {
+      try {
+        OneThread guard;
+        run(i);  // the caller is waiting, so that what it refers to is there
+      } catch (...) {
+        std::lock_guard<std::mutex> lock(mutex);
+        error = error ? error : std::current_exception();
+      }
+      done.fetch_add(1, std::memory_order_release);
+    }
+  }
+
+  void wait() const {
+    constexpr int kSpins = 2000;
+    for (int i = 0; done.load(std::memory_order_acquire) < count; ++i) {
+      if (i > kSpins) {
+        std::this_thread::yield();
+      }
+    }
+  }
+
+  const size_t count;
+  const c10::function_ref<void(size_t)> run;
+  std::atomic<size_t> next{0}, done{0};
+  std::mutex mutex;
+  std::exception_ptr error;
+};
+
+}  // namespace
+
+void run_pieces(Workers& workers, size_t count, c10::function_ref<void(size_t)> run) {
+  auto round = std::make_shared<Round>(count, run);
+  for (size_t i = 1; i < count; ++i) {
+    workers.schedule([round] { round->work(); });
+  }
+  round->work();
+  round->wait();
+  if (round->error) {
+    std::rethrow_exception(round->error);
+  }
+}
+
+}  // namespace torch_xla

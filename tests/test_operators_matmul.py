@@ -1,0 +1,69 @@
+"""Products with large matrices: the ways that the CPU platform takes for few rows and many."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+import torch_xla
+from torch import Tensor
+from torch_xla.core.dynamo_bridge import extract_compiled_graph
+
+DEVICE = "xla"
+Function = Callable[..., Tensor]
+
+PRODUCTS: dict[str, tuple[Function, list[tuple[int, ...]]]] = {
+    "linear": (F.linear, [(0, 1024), (1030, 1024), (1030,)]),
+    "linear without bias": (F.linear, [(0, 1024), (1030, 1024)]),
+    "mm of a transposed view": (lambda x, w: x.mm(w.t()), [(0, 1024), (1030, 1024)]),
+    "mm of a matrix as it lies": (lambda x, w: x.mm(w), [(0, 1024), (1024, 1030)]),
+    "addmm": (
+        lambda b, x, w: torch.addmm(b, x, w.t(), beta=0.5, alpha=2),
+        [(1030,), (0, 1024), (1030, 1024)],
+    ),
+    "bmm": (lambda q, k: q.bmm(k.transpose(1, 2)), [(2, 0, 512), (2, 2050, 512)]),
+    "baddbmm": (
+        lambda b, q, k: torch.baddbmm(b, q, k.transpose(1, 2), beta=2, alpha=0.5),
+        [(2, 0, 2050), (2, 0, 512), (2, 2050, 512)],
+    ),
+    "the rows are transposed, too": (
+        lambda x, w: x.t().mm(w.t()),
+        [(1024, 0), (1030, 1024)],
+    ),
+}
+
+
+@pytest.mark.parametrize("rows", [0, 1, 3, 256, 300])
+@pytest.mark.parametrize("name", PRODUCTS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_values_and_gradients(name: str, rows: int, dtype: torch.dtype) -> None:
+    function, shapes = PRODUCTS[name]
+    torch.manual_seed(0)
+    # Whole numbers, so that the order of additions does not matter.
+    arguments = [
+        torch.randint(-2, 3, [size or rows for size in shape]).to(dtype) for shape in shapes
+    ]
+    results = []
+    for device in ("cpu", DEVICE):
+        leaves = [t.detach().to(device).requires_grad_() for t in arguments]
+        result = function(*leaves)
+        result.sum().backward()
+        results.append([result.detach().cpu(), *(leaf.grad.cpu() for leaf in leaves)])
+    torch.testing.assert_close(results[1], results[0])
+
+
+def test_integers() -> None:
+    x, w = torch.randint(-9, 9, (2, 1024)), torch.randint(-9, 9, (1030, 1024))
+    product = x.to(DEVICE) @ w.to(DEVICE).t()
+    torch.testing.assert_close(product.cpu(), x @ w.t())
+
+
+def test_weights_are_not_copied_for_a_few_rows() -> None:
+    """The compiled program has no transposed copy of the matrix."""
+    x, w = torch.ones(4, 1024, device=DEVICE), torch.ones(1030, 1024, device=DEVICE)
+    torch_xla.sync(wait=True)
+    hlo = torch_xla._XLAC.tensors_optimized_hlo_text([F.linear(x, w)])
+    assert "f32[1030,1024]" in hlo
+    assert "f32[1024,1030]" not in hlo
+    graph = extract_compiled_graph(torch.fx.symbolic_trace(lambda x, w: F.linear(x, w)), [x, w])
+    torch.testing.assert_close(graph(x, w).cpu(), F.linear(x.cpu(), w.cpu()))
