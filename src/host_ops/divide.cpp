@@ -58,8 +58,7 @@ std::vector<Piece> divide_convolution(const Stack& arguments, int64_t threads) {
   std::vector<Piece> pieces;
   // Each piece reads all of what is not divided: better the smaller one.
   const bool few_images = input.size(0) < threads || weight.numel() > input.numel();
-  if (few_images &&
-      channels_divide(weight, arguments[6].toBool(), arguments[8].toInt(), threads)) {
+  if (few_images && channels_divide(weight, arguments[6].toBool(), arguments[8].toInt(), threads)) {
     for (Range range : ranges(weight.size(0), threads, kChannels)) {
       Piece piece{arguments, {{0, 1, range.start, range.length}}};
       piece.arguments[1] = narrowed(arguments[1], 0, range);

@@ -113,15 +113,18 @@ class Division : public testing::TestWithParam<std::tuple<size_t, int>> {
         threads_(std::get<1>(GetParam())),
         input_(torch::randn(case_.input).to(case_.dtype)),
         weight_(torch::randn(case_.weight).to(case_.dtype)) {
-    const int64_t channels = case_.weight[case_.transposed ? 1 : 0] *
-                             (case_.transposed ? case_.groups : 1);
+    const int64_t channels =
+        case_.weight[case_.transposed ? 1 : 0] * (case_.transposed ? case_.groups : 1);
     bias_ = case_.bias ? torch::randn({channels}).to(case_.dtype) : Tensor();
   }
 
   Stack geometry() const {
     const size_t rank = case_.input.size() - 2;
-    return {std::vector<int64_t>(rank, case_.stride), std::vector<int64_t>(rank, case_.padding),
-            std::vector<int64_t>(rank, 1), case_.transposed, std::vector<int64_t>(rank, 0),
+    return {std::vector<int64_t>(rank, case_.stride),
+            std::vector<int64_t>(rank, case_.padding),
+            std::vector<int64_t>(rank, 1),
+            case_.transposed,
+            std::vector<int64_t>(rank, 0),
             case_.groups};
   }
 
@@ -171,16 +174,16 @@ TEST_P(Division, OfItsGradients) {
   Tensor output = torch::convolution(input_, weight_, bias_, geometry()[0].toIntVector(),
                                      geometry()[1].toIntVector(), geometry()[2].toIntVector(),
                                      case_.transposed, geometry()[4].toIntVector(), case_.groups);
-  for (const std::array<bool, 3>& wanted :
-       {std::array<bool, 3>{true, true, case_.bias}, {true, false, false}, {false, true, case_.bias},
-        {false, false, case_.bias}}) {
+  for (const std::array<bool, 3>& wanted : {std::array<bool, 3>{true, true, case_.bias},
+                                            {true, false, false},
+                                            {false, true, case_.bias},
+                                            {false, false, case_.bias}}) {
     c10::IValue sizes = case_.bias ? c10::IValue(bias_.sizes().vec()) : c10::IValue();
     Stack arguments = {torch::randn_like(output), input_, weight_, sizes};
     Stack rest = geometry();
     arguments.insert(arguments.end(), rest.begin(), rest.end());
     arguments.emplace_back(c10::List<bool>({wanted[0], wanted[1], wanted[2]}));
-    compare("aten::convolution_backward", arguments,
-            threads_ == 2 && wanted[0] && wanted[1]);
+    compare("aten::convolution_backward", arguments, threads_ == 2 && wanted[0] && wanted[1]);
   }
 }
 
