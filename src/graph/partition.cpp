@@ -180,10 +180,6 @@ class CutFinder {
   int32_t source_ = 0, sink_ = 0;
 };
 
-NodePtr parameter_like(const Graph& graph, GraphValue value, size_t index) {
-  return make_parameter_node(graph.type(value), static_cast<uint32_t>(index));
-}
-
 }  // namespace
 
 Graph extract(const Graph& graph, const std::vector<GraphValue>& inputs,
@@ -191,7 +187,7 @@ Graph extract(const Graph& graph, const std::vector<GraphValue>& inputs,
   Graph part;
   std::map<std::pair<int32_t, uint32_t>, uint32_t> input_of;
   for (size_t i = 0; i < inputs.size(); ++i) {
-    part.inputs.push_back(parameter_like(graph, inputs[i], i));
+    part.inputs.push_back(make_parameter_node(graph.type(inputs[i])));
     input_of.try_emplace({inputs[i].producer, inputs[i].index}, static_cast<uint32_t>(i));
   }
   std::vector<int32_t> moved(graph.nodes.size(), -1);

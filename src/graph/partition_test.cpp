@@ -41,7 +41,7 @@ Value op(bool cheap, int64_t elements, std::initializer_list<Value> operands) {
 }
 
 Value parameter(int64_t elements) {
-  return {make_parameter_node({DType::Float, {elements}}, 0), 0};
+  return {make_parameter_node({DType::Float, {elements}}), 0};
 }
 
 // The graph of one result and one gradient.

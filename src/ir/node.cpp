@@ -47,11 +47,11 @@ NodePtr make_data_node(std::shared_ptr<Data> data) {
   return node;
 }
 
-NodePtr make_parameter_node(TensorType type, uint32_t index) {
+NodePtr make_parameter_node(TensorType type) {
   NodePtr node = c10::make_intrusive<Node>();
   node->kind = Node::Kind::Parameter;
-  node->parameter_type = std::move(type);
-  node->parameter_index = index;
+  node->data = std::make_shared<Data>();
+  node->data->type = std::move(type);
   return node;
 }
 

@@ -37,7 +37,7 @@ struct Node : c10::intrusive_ptr_target {
   enum class Kind : uint8_t {
     Op,         // `signature` says what
     Data,       // `data` holds a buffer, now or soon
-    Parameter,  // input `parameter_index` of a Computation
+    Parameter,  // an input of a Computation; `data` knows its type
   };
 
   Kind kind = Kind::Op;
@@ -46,9 +46,7 @@ struct Node : c10::intrusive_ptr_target {
   c10::SmallVector<Value, 4> operands;
   c10::SmallVector<Number, 1> numbers;
 
-  std::shared_ptr<Data> data;  // Kind::Data; the owner of an OwnedSignature
-  TensorType parameter_type;   // Kind::Parameter
-  uint32_t parameter_index = 0;
+  std::shared_ptr<Data> data;  // a leaf's; of an operation, the owner of an OwnedSignature
 
   struct Visit {
     uint64_t epoch = 0;
@@ -57,9 +55,7 @@ struct Node : c10::intrusive_ptr_target {
   mutable Visit visit;
 
   const TensorType& type(uint32_t index) const {
-    return kind == Kind::Op     ? signature->outputs[index].frame
-           : kind == Kind::Data ? data->type
-                                : parameter_type;
+    return kind == Kind::Op ? signature->outputs[index].frame : data->type;
   }
 
   ~Node() override;
@@ -69,6 +65,6 @@ struct Node : c10::intrusive_ptr_target {
 inline const TensorType& Value::type() const { return node->type(index); }
 
 NodePtr make_data_node(std::shared_ptr<Data> data);
-NodePtr make_parameter_node(TensorType type, uint32_t index);
+NodePtr make_parameter_node(TensorType type);
 
 }  // namespace torch_xla

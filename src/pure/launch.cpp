@@ -128,8 +128,7 @@ class Launch {
     auto plan = std::make_shared<LaunchPlan>();
     NodePtr call = make_call_node(entry_.forward);
     for (size_t i = 0; i < leaves_.size(); ++i) {
-      call->operands.push_back(
-          {make_parameter_node(leaves_[i]->type(0), static_cast<uint32_t>(i)), 0});
+      call->operands.push_back({make_parameter_node(leaves_[i]->type(0)), 0});
     }
     std::vector<Value> outputs;
     std::vector<int32_t> donors;

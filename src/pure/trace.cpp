@@ -226,7 +226,7 @@ class Tracer {
         empty_tensor(result.scalar_type(), result.sizes(), strides, scope_->device);
     TensorType type{result.scalar_type(), Dims(result.sizes().begin(), result.sizes().end())};
     TraceLock lock;
-    assign_value(*tangent.unsafeGetTensorImpl(), {make_parameter_node(type, 0), 0});
+    assign_value(*tangent.unsafeGetTensorImpl(), {make_parameter_node(type), 0});
     return tangent;
   }
 

@@ -78,7 +78,7 @@ bool HostConstants::contains(const at::Tensor& tensor) const {
 TraceScope::Outside& TraceScope::outside(StorageState& state, const TensorType& type) {
   auto [found, inserted] = index_.try_emplace(&state, outside_.size());
   if (inserted) {
-    Value parameter{make_parameter_node(type, static_cast<uint32_t>(outside_.size())), 0};
+    Value parameter{make_parameter_node(type), 0};
     outside_.push_back({state.shared_from_this(), {}, {}, {}, parameter, parameter});
   }
   return outside_[found->second];

@@ -19,7 +19,7 @@ std::mutex& TraceLock::mutex() {
 DeviceData::DeviceData(TensorType t, int device) : device(device) { type = std::move(t); }
 
 DeviceData::DeviceData(pjrt::BufferPtr buffer)
-    : device(buffer->device()), buffer_(std::move(buffer)) {
+    : device(buffer->device()), settled_(true), buffer_(std::move(buffer)) {
   type = buffer_->type();
 }
 
@@ -37,8 +37,11 @@ pjrt::BufferPtr DeviceData::wait_for_buffer(std::unique_lock<std::mutex>& lock) 
 }
 
 pjrt::BufferPtr DeviceData::buffer() {
-  std::unique_lock<std::mutex> lock(mutex_);
   const bool partitioned = pjrt::partitions() > 1;
+  if (!partitioned && settled_.load(std::memory_order_acquire)) {
+    return buffer_;
+  }
+  std::unique_lock<std::mutex> lock(mutex_);
   if (owns_host_ && buffer_ == nullptr) {
     auto keep_alive = std::make_shared<c10::Storage>(host_);
     if (partitioned) {
@@ -153,6 +156,7 @@ void DeviceData::fulfil(pjrt::BufferPtr buffer, bool sharding_is_free) {
     std::lock_guard<std::mutex> lock(mutex_);
     sharding_is_free_ = sharding_is_free;
     buffer_ = std::move(buffer);
+    settled_.store(true, std::memory_order_release);
   }
   changed_.notify_all();
 }

@@ -12,6 +12,7 @@
 
 #include <c10/core/Storage.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <exception>
 #include <memory>
@@ -71,6 +72,7 @@ class DeviceData : public Data {
   pjrt::BufferPtr wait_for_buffer(std::unique_lock<std::mutex>& lock);
   std::mutex mutex_;
   std::condition_variable changed_;
+  std::atomic<bool> settled_{false};  // `buffer_` is there to stay: no need to lock
   pjrt::BufferPtr buffer_;
   std::exception_ptr error_;
   c10::Storage host_;                                   // empty until asked for
@@ -108,6 +110,9 @@ struct StorageState : std::enable_shared_from_this<StorageState> {
 
   // The last materialised value before the pending one: where a failed program returns to.
   NodePtr committed;
+
+  // The reference that the storage's DataPtr is, here so that it needs no memory of its own.
+  std::shared_ptr<StorageState> storage_reference;
 
   // Scratch of whoever walks over storages with the trace lock held: valid while `epoch` is its
   // own.

@@ -20,11 +20,16 @@ void* reserve_address(int64_t nbytes) {
   return reinterpret_cast<void*>(next.fetch_add(span, std::memory_order_relaxed));
 }
 
-void delete_state(void* context) { delete static_cast<StatePtr*>(context); }
+// The context of a DataPtr is the address of a StatePtr: of the state's own, or, where storages share
+// a state, of one for each of the others.
+void drop_state(void* context) { StatePtr dropped = std::move(*static_cast<StatePtr*>(context)); }
+void delete_shared(void* context) { delete static_cast<StatePtr*>(context); }
 
 c10::DataPtr make_data(int64_t nbytes, int device) {
-  auto* state = new StatePtr(std::make_shared<StorageState>(device, current_scope_ptr()));
-  return {reserve_address(nbytes), state, &delete_state, device_of(device)};
+  auto state = std::make_shared<StorageState>(device, current_scope_ptr());
+  StatePtr* context = &state->storage_reference;
+  *context = std::move(state);
+  return {reserve_address(nbytes), context, &drop_state, device_of(device)};
 }
 
 // What PyTorch asks when it makes or grows a storage itself.
@@ -33,7 +38,7 @@ struct XlaAllocator final : c10::Allocator {
     c10::impl::VirtualGuardImpl guard(c10::DeviceType::XLA);
     return make_data(static_cast<int64_t>(nbytes), guard.getDevice().index());
   }
-  c10::DeleterFnPtr raw_deleter() const override { return &delete_state; }
+  c10::DeleterFnPtr raw_deleter() const override { return &drop_state; }
   void copy_data(void*, const void*, std::size_t) const override {
     TORCH_CHECK(false, "bytes of xla storages cannot be copied by address");
   }
@@ -57,7 +62,7 @@ bool is_xla(const at::Tensor& tensor) {
 
 const StatePtr& state_of(const c10::Storage& storage) {
   const c10::DataPtr& data = storage.data_ptr();
-  TORCH_CHECK(data.get_deleter() == &delete_state,
+  TORCH_CHECK(data.get_deleter() == &drop_state || data.get_deleter() == &delete_shared,
               "this storage is not one of the xla device (was its data pointer replaced?)");
   return *static_cast<StatePtr*>(data.get_context());
 }
@@ -91,7 +96,7 @@ c10::Storage make_storage(int64_t nbytes, int device) {
 
 c10::Storage share_storage(const c10::Storage& storage) {
   c10::DataPtr data(const_cast<void*>(storage.data()), new StatePtr(state_of(storage)),
-                    &delete_state, storage.device());
+                    &delete_shared, storage.device());
   return c10::Storage(c10::Storage::use_byte_size_t(), storage.nbytes(), std::move(data),
                       &allocator(), true);
 }
