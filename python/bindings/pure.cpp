@@ -147,8 +147,8 @@ class PythonPureFunction {
       traced = trace(query, flat.tensors, tree);
       watched_ = find_places(find_tensors_, args, kwargs);
     }
-    Tensors results = run_call(traced->entry, flat.tensors, alone);
-    return unflatten(*static_cast<const Tree*>(traced->annotation.get()), results);
+    Tensors results = run_call(traced->entry, flat, alone);
+    return unflatten(*static_cast<const Tree*>(traced->annotation.get()), std::move(results));
   }
 
   // A place that holds a tensor or a flag the function may read without being given it.
@@ -176,11 +176,12 @@ class PythonPureFunction {
                                [&] { return std::make_shared<PythonCallee>(function_, tree); });
   }
 
-  static Tensors run_call(const EntryPtr& entry, const Tensors& borrowed, bool alone) {
+  static Tensors run_call(const EntryPtr& entry, const Flattened& flat, bool alone) {
     if (!alone && !eager::enabled()) {
-      return call_entry(entry, borrowed);
+      return call_entry(entry, flat.tensors);
     }
-    Tensors tensors = borrowed;
+    const Tensors owned = flat.changeable ? flat.tensors : Tensors();
+    const Tensors& tensors = flat.changeable ? owned : flat.tensors;
     py::gil_scoped_release no_gil;
     if (alone) {
       if (std::optional<Tensors> results = launch_entry(entry, tensors)) {

@@ -42,6 +42,7 @@ class Flattener {
     } else if (value == Py_None) {
       push(kNone);
     } else if (PyDict_CheckExact(value)) {
+      out_.changeable = out_.changeable || PyDict_GET_SIZE(value) > 0;
       add_dict(value);
     } else if (PyTuple_CheckExact(value)) {
       push(kTuple, static_cast<size_t>(PyTuple_GET_SIZE(value)));
@@ -49,6 +50,7 @@ class Flattener {
         add(PyTuple_GET_ITEM(value, i));
       }
     } else if (PyList_CheckExact(value)) {
+      out_.changeable = true;
       push(kList, static_cast<size_t>(PyList_GET_SIZE(value)));
       for (Py_ssize_t i = 0; i < PyList_GET_SIZE(value); ++i) {
         add(PyList_GET_ITEM(value, i));
@@ -107,6 +109,7 @@ class Flattener {
   void add_node(const py::object& parts) {
     auto pair = parts.cast<py::tuple>();
     auto children = pair[0].cast<py::list>();
+    out_.changeable = true;
     PyObject* context = pair[1].ptr();
     Py_INCREF(context);
     out_.kept.push_back(context);
@@ -144,8 +147,8 @@ class Flattener {
 
 class Unflattener {
  public:
-  Unflattener(const Tree& tree, const std::vector<at::Tensor>& tensors)
-      : tree_(tree), tensors_(tensors) {}
+  Unflattener(const Tree& tree, std::vector<at::Tensor> tensors)
+      : tree_(tree), tensors_(std::move(tensors)) {}
 
   py::object next() {
     uint64_t w = tree_.words[word_++];
@@ -153,13 +156,14 @@ class Unflattener {
       case kNone:
         return py::none();
       case kTensor:
-        return py::reinterpret_steal<py::object>(THPVariable_Wrap(tensors_.at(tensor_++)));
+        return py::reinterpret_steal<py::object>(
+            THPVariable_Wrap(std::move(tensors_.at(tensor_++))));
       case kDict:
         return dict(count_of(w));
       case kList:
         return list(count_of(w));
       case kTuple:
-        return py::tuple(list(count_of(w)));
+        return tuple(count_of(w));
       case kNode: {
         ++word_;
         py::object context = py::reinterpret_borrow<py::object>(tree_.leaves[leaf_++]);
@@ -182,6 +186,14 @@ class Unflattener {
     return result;
   }
 
+  py::tuple tuple(size_t count) {
+    py::tuple result(count);
+    for (size_t i = 0; i < count; ++i) {
+      PyTuple_SET_ITEM(result.ptr(), static_cast<Py_ssize_t>(i), next().release().ptr());
+    }
+    return result;
+  }
+
   py::dict dict(size_t count) {
     py::dict result;
     for (size_t i = 0; i < count; ++i) {
@@ -193,7 +205,7 @@ class Unflattener {
   }
 
   const Tree& tree_;
-  const std::vector<at::Tensor>& tensors_;
+  std::vector<at::Tensor> tensors_;
   size_t word_ = 0, leaf_ = 0, tensor_ = 0;
 };
 
@@ -264,8 +276,8 @@ uint64_t hash_tree(const Tree& tree) {
   return hash;
 }
 
-py::object unflatten(const Tree& tree, const std::vector<at::Tensor>& tensors) {
-  return Unflattener(tree, tensors).next();
+py::object unflatten(const Tree& tree, std::vector<at::Tensor> tensors) {
+  return Unflattener(tree, std::move(tensors)).next();
 }
 
 std::string describe_tree_difference(const Tree& before, const Tree& now) {

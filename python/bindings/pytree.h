@@ -27,6 +27,7 @@ struct Flattened {
   Tree tree;
   std::vector<at::Tensor> tensors;
   std::vector<PyObject*> kept;  // what flattening made: released by the destructor
+  bool changeable = false;      // it has containers that other threads could change without the GIL
   Flattened() = default;
   ~Flattened();
   Flattened(const Flattened&) = delete;
@@ -41,7 +42,7 @@ bool same_leaves(const Tree& x, const Tree& y);
 uint64_t hash_tree(const Tree& tree);
 
 // The value again, with these tensors in the places of the first ones.
-pybind11::object unflatten(const Tree& tree, const std::vector<at::Tensor>& tensors);
+pybind11::object unflatten(const Tree& tree, std::vector<at::Tensor> tensors);
 
 // What differs between two trees, in words.
 std::string describe_tree_difference(const Tree& before, const Tree& now);

@@ -32,7 +32,7 @@ TensorType frame_of(const at::Tensor& tensor, size_t storage_nbytes) {
 }
 
 NodePtr host_leaf(TensorType type, int device, c10::Storage host) {
-  return make_data_node(std::make_shared<DeviceData>(std::move(type), device, std::move(host)));
+  return c10::make_intrusive<DeviceData>(std::move(type), device, std::move(host));
 }
 
 // Nothing else can see the result's memory, and freeing it runs no code of others.

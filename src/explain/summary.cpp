@@ -8,9 +8,9 @@ namespace torch_xla::explain {
 
 namespace {
 
-// A signature that lives as long as the summary. Most are interned; nodes with `data` own theirs.
+// A signature that lives as long as the summary. Most are interned; others have an owner.
 const Signature* kept_signature(const Node& node, GraphSummary& summary) {
-  if (node.data == nullptr) {
+  if (node.signature_owner == nullptr) {
     return node.signature;
   }
   auto copy = std::make_shared<Signature>(*node.signature);

@@ -40,9 +40,7 @@ Value op(bool cheap, int64_t elements, std::initializer_list<Value> operands) {
   return {node, 0};
 }
 
-Value parameter(int64_t elements) {
-  return {make_parameter_node({DType::Float, {elements}}), 0};
-}
+Value parameter(int64_t elements) { return {make_parameter_node({DType::Float, {elements}}), 0}; }
 
 // The graph of one result and one gradient.
 Partition split(const Graph& joint, const Value& tangent) {

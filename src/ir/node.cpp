@@ -40,19 +40,20 @@ void Node::release_resources() {
   release_list = nullptr;
 }
 
-NodePtr make_data_node(std::shared_ptr<Data> data) {
-  NodePtr node = c10::make_intrusive<Node>();
-  node->kind = Node::Kind::Data;
-  node->data = std::move(data);
-  return node;
-}
+namespace {
+
+struct Parameter : Node {
+  explicit Parameter(TensorType t) : type(std::move(t)) {
+    kind = Kind::Parameter;
+    leaf_type = &type;
+  }
+  const TensorType type;
+};
+
+}  // namespace
 
 NodePtr make_parameter_node(TensorType type) {
-  NodePtr node = c10::make_intrusive<Node>();
-  node->kind = Node::Kind::Parameter;
-  node->data = std::make_shared<Data>();
-  node->data->type = std::move(type);
-  return node;
+  return c10::make_intrusive<Parameter>(std::move(type));
 }
 
 }  // namespace torch_xla

@@ -22,31 +22,21 @@ struct Value {
   bool operator==(const Value& other) const { return node == other.node && index == other.index; }
 };
 
-// What a Data leaf stands for. The storage layer derives from it; graphs only pass it on.
-struct Data {
-  TensorType type;
-  virtual ~Data() = default;
-};
-
-// A signature that is not interned: its nodes keep it alive, as their `data`.
-struct OwnedSignature : Data {
-  Signature signature;
-};
-
 struct Node : c10::intrusive_ptr_target {
   enum class Kind : uint8_t {
     Op,         // `signature` says what
-    Data,       // `data` holds a buffer, now or soon
-    Parameter,  // an input of a Computation; `data` knows its type
+    Data,       // a leaf that has a buffer, now or soon: the storage layer derives from Node
+    Parameter,  // an input of a Computation
   };
 
   Kind kind = Kind::Op;
   uint32_t location = 0;  // base/location.h
   const Signature* signature = nullptr;
+  const TensorType* leaf_type = nullptr;  // of what is no operation
   c10::SmallVector<Value, 4> operands;
   c10::SmallVector<Number, 1> numbers;
 
-  std::shared_ptr<Data> data;  // a leaf's; of an operation, the owner of an OwnedSignature
+  std::shared_ptr<const Signature> signature_owner;  // of one that is not interned
 
   struct Visit {
     uint64_t epoch = 0;
@@ -55,7 +45,7 @@ struct Node : c10::intrusive_ptr_target {
   mutable Visit visit;
 
   const TensorType& type(uint32_t index) const {
-    return kind == Kind::Op ? signature->outputs[index].frame : data->type;
+    return kind == Kind::Op ? signature->outputs[index].frame : *leaf_type;
   }
 
   ~Node() override;
@@ -64,7 +54,6 @@ struct Node : c10::intrusive_ptr_target {
 
 inline const TensorType& Value::type() const { return node->type(index); }
 
-NodePtr make_data_node(std::shared_ptr<Data> data);
 NodePtr make_parameter_node(TensorType type);
 
 }  // namespace torch_xla

@@ -4,6 +4,7 @@
 #include "pjrt/sharded_buffer.h"
 
 #include <algorithm>
+#include <atomic>
 
 namespace torch_xla::pjrt {
 
@@ -73,16 +74,21 @@ class PluginCompletion final : public Completion {
     }
   }
   bool is_ready() override {
-    return std::all_of(events_.begin(), events_.end(), [](Event& e) { return e.is_ready(); });
+    if (!ready_.load(std::memory_order_acquire)) {
+      ready_ = std::all_of(events_.begin(), events_.end(), [](Event& e) { return e.is_ready(); });
+    }
+    return ready_;
   }
   void await() override {
     for (Event& event : events_) {
       event.await("running a program");
     }
+    ready_ = true;
   }
 
  private:
   std::deque<Event> events_;  // one a device
+  std::atomic<bool> ready_{false};
 };
 
 // What device `lane` of a launch holds of an input.

@@ -69,10 +69,9 @@ SavedValues::SavedValues(const PureEntry& entry, const Tensors& arguments)
       }
       item.tensor = hooks_ ? tensor : at::Tensor();
     } else if (hooks_) {
-      const TensorType& type =
-          saved.input >= 0
-              ? entry.forward->signature.computation->graph.inputs[saved.input]->type(0)
-              : entry.forward->signature.outputs[saved.output].frame;
+      const TensorType& type = saved.input >= 0
+                                   ? entry.forward->computation->graph.inputs[saved.input]->type(0)
+                                   : entry.forward->outputs[saved.output].frame;
       item.tensor = empty_tensor(type.dtype, type.dims, row_major_strides(type.dims), entry.device);
       item.state = state_of(item.tensor);
     } else {

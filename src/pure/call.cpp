@@ -113,12 +113,12 @@ Tensors record_call(const EntryPtr& pointer, const Tensors& arguments) {
 
 }  // namespace
 
-NodePtr make_call_node(const std::shared_ptr<OwnedSignature>& signature) {
+NodePtr make_call_node(const std::shared_ptr<const Signature>& signature) {
   NodePtr node = c10::make_intrusive<Node>();
-  node->signature = &signature->signature;
-  node->data = signature;
+  node->signature = signature.get();
+  node->signature_owner = signature;
   node->location = last_location();
-  node->operands.reserve(signature->signature.operands.size());
+  node->operands.reserve(signature->operands.size());
   return node;
 }
 

@@ -40,8 +40,8 @@ std::string node_difference(const Node& known, const Node& fresh) {
 }  // namespace
 
 std::string describe_difference(const PureEntry& known, const PureEntry& fresh) {
-  const Graph& before = known.forward->signature.computation->graph;
-  const Graph& now = fresh.forward->signature.computation->graph;
+  const Graph& before = known.forward->computation->graph;
+  const Graph& now = fresh.forward->computation->graph;
   for (size_t n = 0; n < std::min(before.nodes.size(), now.nodes.size()); ++n) {
     std::string difference = node_difference(*before.nodes[n].node, *now.nodes[n].node);
     if (!difference.empty()) {
@@ -54,7 +54,7 @@ std::string describe_difference(const PureEntry& known, const PureEntry& fresh) 
     const Node& node = *longer.nodes[std::min(before.nodes.size(), now.nodes.size())].node;
     return node.signature->op + place(node) + (more ? " is new" : " is missing");
   }
-  if (known.forward->signature.computation->hash != fresh.forward->signature.computation->hash) {
+  if (known.forward->computation->hash != fresh.forward->computation->hash) {
     return "the same operators are connected in another way";
   }
   return "";

@@ -74,7 +74,7 @@ struct PureEntry {
     uint32_t output = 0;  // this output of the forward
   };
   struct Gradient {
-    std::shared_ptr<OwnedSignature> backward;  // operands: saved, constants, tangents
+    std::shared_ptr<const Signature> backward;  // operands: saved, constants, tangents
     std::vector<Saved> saved;
     std::vector<int32_t> tangents;  // results
     std::vector<GradientInput> inputs;
@@ -84,7 +84,7 @@ struct PureEntry {
   int device = 0;
   uint64_t hash = 0;
   Words key;
-  std::shared_ptr<OwnedSignature> forward;  // operands: inputs, constants
+  std::shared_ptr<const Signature> forward;  // operands: inputs, constants
   std::vector<Input> inputs;
   std::vector<StatePtr> constants;
   std::vector<Handle> handles;

@@ -29,8 +29,8 @@ namespace {
 // A storage that the call writes, and what it returns to when the program fails.
 struct Written {
   StorageState* state;
-  NodePtr before, after;
-  std::shared_ptr<DeviceData> promise;
+  NodePtr before;
+  DeviceDataPtr after;
   uint32_t output;
 };
 
@@ -71,10 +71,11 @@ class Launch {
       throw;
     }
     for (Written& written : writes_) {
-      written.promise->fulfil(launched.outputs[written.output]);
+      written.after->fulfil(launched.outputs[written.output]);
     }
     bump_versions(entry_, arguments_);
-    Tensors results = make_results(entry_, result_storages(launched.outputs), arguments_);
+    Tensors results =
+        make_results(entry_, result_storages(std::move(launched.outputs)), arguments_);
     hold_.reset();
     note_in_flight(entry_.device, std::move(launched.completion));
     return results;
@@ -106,7 +107,7 @@ class Launch {
       const int32_t output = entry_.inputs[i].written;
       const DeviceData& data = *device_data(*leaves_[i]);
       result[i] = output >= 0 && data.holders == 1 && data.type.numel() > 0 &&
-                  data.type == entry_.forward->signature.outputs[output].frame;
+                  data.type == entry_.forward->outputs[output].frame;
     }
     return result;
   }
@@ -166,10 +167,9 @@ class Launch {
         continue;
       }
       const uint32_t output = plan_->output_of_input[i];
-      auto promise = std::make_shared<DeviceData>(plan_->graph.type(plan_->graph.outputs[output]),
-                                                  entry_.device);
-      NodePtr after = make_data_node(promise);
-      writes_.push_back({operands_[i], leaves_[i], after, std::move(promise), output});
+      auto after = c10::make_intrusive<DeviceData>(plan_->graph.type(plan_->graph.outputs[output]),
+                                                   entry_.device);
+      writes_.push_back({operands_[i], leaves_[i], after, output});
       operands_[i]->set_value({std::move(after), 0});
     }
   }
@@ -186,7 +186,7 @@ class Launch {
 
   void roll_back(const std::exception_ptr& error) {
     for (Written& written : writes_) {
-      written.promise->fail(error);
+      written.after->fail(error);
     }
     TraceLock lock;
     for (Written& written : writes_) {
@@ -197,7 +197,7 @@ class Launch {
     }
   }
 
-  std::vector<c10::Storage> result_storages(const std::vector<pjrt::BufferPtr>& outputs) const {
+  std::vector<c10::Storage> result_storages(std::vector<pjrt::BufferPtr> outputs) const {
     std::vector<c10::Storage> storages;
     storages.reserve(entry_.storages.size());
     for (const PureEntry::ResultStorage& storage : entry_.storages) {
@@ -209,7 +209,7 @@ class Launch {
     }
     for (uint32_t output : plan_->output_of_result) {
       if (!leaves[output]) {
-        leaves[output] = make_data_node(std::make_shared<DeviceData>(outputs[output]));
+        leaves[output] = c10::make_intrusive<DeviceData>(std::move(outputs[output]));
       }
     }
     TraceLock lock;

@@ -6,7 +6,7 @@
 namespace torch_xla {
 
 // A node that calls the signature's computation; operands are still to be added.
-NodePtr make_call_node(const std::shared_ptr<OwnedSignature>& signature);
+NodePtr make_call_node(const std::shared_ptr<const Signature>& signature);
 
 // The storage that an input stands for.
 const StatePtr& operand_state(const PureEntry& entry, const PureEntry::Input& input,

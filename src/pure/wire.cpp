@@ -33,13 +33,13 @@ OutputSpec frame_spec(const TensorType& type) {
 }
 
 // The signature of a node that calls the graph with whole storages.
-std::shared_ptr<OwnedSignature> call_signature(const std::string& name, Graph graph) {
+std::shared_ptr<const Signature> call_signature(const std::string& name, Graph graph) {
   auto computation = std::make_shared<Computation>();
   computation->name = name;
   computation->hash = hash_of(graph);
   computation->graph = std::move(graph);
-  auto owned = std::make_shared<OwnedSignature>();
-  Signature& signature = owned->signature;
+  auto owned = std::make_shared<Signature>();
+  Signature& signature = *owned;
   signature.op = "pure::" + name;
   signature.tier = Tier::Call;
   for (const NodePtr& input : computation->graph.inputs) {

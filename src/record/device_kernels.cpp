@@ -187,14 +187,14 @@ void upload_into(const Tensor& self, const Tensor& source) {
 }
 
 Tensor to_device(const Tensor& source, int device) {
-  std::shared_ptr<DeviceData> data = materialize_data(source);
+  DeviceDataPtr data = materialize_data(source);
   pjrt::BufferPtr moved = data->buffer()->copy_to_device(device);
   if (pjrt::client().host_memory()) {
     moved->await_ready();  // the next operation may change the source in place
   }
   Tensor copy = make_tensor(make_storage(source.storage().nbytes(), device), source.scalar_type(),
                             source.sizes(), source.strides(), source.storage_offset());
-  set_leaf(copy, std::make_shared<DeviceData>(std::move(moved)));
+  set_leaf(copy, c10::make_intrusive<DeviceData>(std::move(moved)));
   return copy;
 }
 

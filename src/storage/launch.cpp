@@ -192,23 +192,26 @@ Launched launch_program(const Graph& graph, const Variant& variant, const std::s
                         const std::vector<NodePtr>& leaves, const std::vector<bool>& donated,
                         int device) {
   std::vector<pjrt::BufferPtr> owned;
-  owned.reserve(leaves.size() + 2);
+  std::vector<pjrt::Buffer*> inputs;
+  inputs.reserve(leaves.size() + 2);
   for (const NodePtr& leaf : leaves) {
-    owned.push_back(device_data(*leaf)->buffer());
+    pjrt::Buffer* settled = device_data(*leaf)->settled_buffer();
+    if (settled == nullptr) {
+      owned.push_back(device_data(*leaf)->buffer());
+      settled = owned.back().get();
+    }
+    inputs.push_back(settled);
   }
   PackedNumbers packed = pack_numbers(graph.numbers, variant.placement);
   if (!packed.doubles.empty()) {
     owned.push_back(
         upload_pack(packed.doubles.data(), DType::Double, packed.doubles.size(), device));
+    inputs.push_back(owned.back().get());
   }
   if (!packed.integers.empty()) {
     owned.push_back(
         upload_pack(packed.integers.data(), DType::Long, packed.integers.size(), device));
-  }
-  std::vector<pjrt::Buffer*> inputs;
-  inputs.reserve(owned.size());
-  for (const pjrt::BufferPtr& buffer : owned) {
-    inputs.push_back(buffer.get());
+    inputs.push_back(owned.back().get());
   }
   std::vector<bool> given_up = donated;
   given_up.resize(inputs.size(), false);

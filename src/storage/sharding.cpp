@@ -278,7 +278,7 @@ void load_local_shards(const at::Tensor& tensor, const std::vector<at::Tensor>& 
     buffers.push_back(pjrt::client().buffer_from_host(piece.const_data_ptr(), type,
                                                       static_cast<int>(i), nullptr));
   }
-  set_leaf(tensor, std::make_shared<DeviceData>(std::make_shared<pjrt::ShardedBuffer>(
+  set_leaf(tensor, c10::make_intrusive<DeviceData>(std::make_shared<pjrt::ShardedBuffer>(
                        buffer->type(), buffer->sharding(), std::move(buffers))));
 }
 

@@ -16,16 +16,21 @@ std::mutex& TraceLock::mutex() {
   return *instance;
 }
 
-DeviceData::DeviceData(TensorType t, int device) : device(device) { type = std::move(t); }
+DeviceData::DeviceData(TensorType t, int device) : type(std::move(t)), device(device) {
+  kind = Kind::Data;
+  leaf_type = &type;
+}
 
-DeviceData::DeviceData(pjrt::BufferPtr buffer)
-    : device(buffer->device()), settled_(true), buffer_(std::move(buffer)) {
-  type = buffer_->type();
+DeviceData::DeviceData(pjrt::BufferPtr buffer) : DeviceData(buffer->type(), buffer->device()) {
+  buffer_ = std::move(buffer);
+  settled_ = true;
 }
 
 DeviceData::DeviceData(TensorType t, int device, c10::Storage host, ShardingPtr sharding)
-    : device(device), host_(std::move(host)), owns_host_(true), host_sharding_(sharding) {
-  type = std::move(t);
+    : DeviceData(std::move(t), device) {
+  host_ = std::move(host);
+  owns_host_ = true;
+  host_sharding_ = sharding;
 }
 
 pjrt::BufferPtr DeviceData::wait_for_buffer(std::unique_lock<std::mutex>& lock) {
@@ -36,11 +41,16 @@ pjrt::BufferPtr DeviceData::wait_for_buffer(std::unique_lock<std::mutex>& lock) 
   return buffer_;
 }
 
+pjrt::Buffer* DeviceData::settled_buffer() const {
+  bool settled = settled_.load(std::memory_order_acquire) && pjrt::partitions() == 1;
+  return settled ? buffer_.get() : nullptr;
+}
+
 pjrt::BufferPtr DeviceData::buffer() {
-  const bool partitioned = pjrt::partitions() > 1;
-  if (!partitioned && settled_.load(std::memory_order_acquire)) {
+  if (settled_buffer() != nullptr) {
     return buffer_;
   }
+  const bool partitioned = pjrt::partitions() > 1;
   std::unique_lock<std::mutex> lock(mutex_);
   if (owns_host_ && buffer_ == nullptr) {
     auto keep_alive = std::make_shared<c10::Storage>(host_);
@@ -170,7 +180,9 @@ void DeviceData::fail(std::exception_ptr error) {
 }
 
 DeviceData* device_data(const Node& node) {
-  return node.kind == Node::Kind::Data ? static_cast<DeviceData*>(node.data.get()) : nullptr;
+  return node.kind == Node::Kind::Data
+             ? const_cast<DeviceData*>(static_cast<const DeviceData*>(&node))
+             : nullptr;
 }
 
 // Doubly linked, so that a tensor that dies leaves in constant time.

@@ -33,7 +33,7 @@ class TraceLock {
 
 // A buffer on a device, there now or promised by a program being compiled or launched, or memory
 // of the host that becomes a buffer, without a copy, when a program needs one.
-class DeviceData : public Data {
+class DeviceData : public Node {
  public:
   DeviceData(TensorType type, int device);
   DeviceData(pjrt::BufferPtr buffer);
@@ -43,6 +43,8 @@ class DeviceData : public Data {
 
   // Blocks until launched; throws what went wrong with the program that makes it.
   pjrt::BufferPtr buffer();
+  // The same without a reference to it, if it will be there as long as this; else null.
+  pjrt::Buffer* settled_buffer() const;
   void fulfil(pjrt::BufferPtr buffer, bool sharding_is_free = false);
   void fail(std::exception_ptr error);
 
@@ -61,6 +63,7 @@ class DeviceData : public Data {
   // Blocks until no program reads the bytes, so that the caller may change them.
   void begin_write();
 
+  const TensorType type;
   const int device;
   // Storages whose current value this is and operations that use the bytes (guarded by the trace
   // lock): none left means that a program may reuse the buffer.
@@ -81,6 +84,8 @@ class DeviceData : public Data {
   bool sharding_is_free_ = false;
   std::vector<pjrt::CompletionPtr> readers_;
 };
+
+using DeviceDataPtr = c10::intrusive_ptr<DeviceData>;
 
 DeviceData* device_data(const Node& node);  // null unless node is a Data leaf
 

@@ -42,8 +42,8 @@ struct Run {
   RunMode mode = RunMode::Lazy;
   Graph graph;
   std::vector<Result> results;
-  std::vector<bool> donated;                         // per graph input
-  std::vector<std::shared_ptr<DeviceData>> outputs;  // per graph output
+  std::vector<bool> donated;           // per graph input
+  std::vector<DeviceDataPtr> outputs;  // per graph output
   std::unique_ptr<InputHold> hold;
 };
 
@@ -91,15 +91,13 @@ Run prepare(int device, std::vector<StatePtr> states, bool donate, RunMode mode 
   finish_graph(run.graph);
   run.donated = donated_inputs(run.graph);
   run.hold = std::make_unique<InputHold>(run.graph.inputs, run.donated);
-  std::vector<NodePtr> leaves;
   for (const Value& output : outputs) {
-    run.outputs.push_back(std::make_shared<DeviceData>(output.type(), device));
-    leaves.push_back(make_data_node(run.outputs.back()));
+    run.outputs.push_back(c10::make_intrusive<DeviceData>(output.type(), device));
   }
   for (size_t i = 0; i < run.results.size(); ++i) {
     Result& result = run.results[i];
     result.committed = result.state->committed;
-    result.leaf = leaves[index_of_state[i]];
+    result.leaf = run.outputs[index_of_state[i]];
     result.state->set_value({result.leaf, 0});
   }
   return run;
@@ -306,14 +304,14 @@ void sync_storages(const std::vector<StatePtr>& states, const std::string& name)
   }
 }
 
-std::shared_ptr<DeviceData> materialize_data(const at::Tensor& tensor) {
+DeviceDataPtr materialize_data(const at::Tensor& tensor) {
   StatePtr state = state_of(tensor);
   sync_storages({state});
   {
     TraceLock lock;
     const Value& value = value_of(*tensor.unsafeGetTensorImpl());
     if (value.node->kind == Node::Kind::Data) {
-      return std::static_pointer_cast<DeviceData>(value.node->data);
+      return DeviceDataPtr::reclaim_copy(device_data(*value.node));
     }
   }
   return materialize_data(tensor);  // never written: zeros were just recorded

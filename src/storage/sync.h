@@ -23,7 +23,7 @@ void sync_storages(const std::vector<StatePtr>& states, const std::string& name 
 void run_eagerly(const std::vector<StatePtr>& states);
 
 // The storage's value, run if pending (not awaited).
-std::shared_ptr<DeviceData> materialize_data(const at::Tensor& tensor);
+DeviceDataPtr materialize_data(const at::Tensor& tensor);
 // Its buffer, awaited until launched (not until computed).
 pjrt::BufferPtr materialize(const at::Tensor& tensor);
 

@@ -20,8 +20,8 @@ void* reserve_address(int64_t nbytes) {
   return reinterpret_cast<void*>(next.fetch_add(span, std::memory_order_relaxed));
 }
 
-// The context of a DataPtr is the address of a StatePtr: of the state's own, or, where storages share
-// a state, of one for each of the others.
+// The context of a DataPtr is the address of a StatePtr: of the state's own, or, where storages
+// share a state, of one for each of the others.
 void drop_state(void* context) { StatePtr dropped = std::move(*static_cast<StatePtr*>(context)); }
 void delete_shared(void* context) { delete static_cast<StatePtr*>(context); }
 
@@ -183,10 +183,9 @@ void resize_storage(const at::Tensor& tensor, int64_t nbytes) {
   }
 }
 
-void set_leaf(const at::Tensor& tensor, std::shared_ptr<DeviceData> data) {
-  NodePtr leaf = make_data_node(std::move(data));
+void set_leaf(const at::Tensor& tensor, DeviceDataPtr data) {
   TraceLock lock;
-  assign_value(*tensor.unsafeGetTensorImpl(), {std::move(leaf), 0});
+  assign_value(*tensor.unsafeGetTensorImpl(), {std::move(data), 0});
 }
 
 }  // namespace torch_xla

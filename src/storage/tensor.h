@@ -38,6 +38,6 @@ void write_value(const at::Tensor& tensor, Value update, const OutputSpec& spec)
 void resize_storage(const at::Tensor& tensor, int64_t nbytes);
 
 // The lowest-level write: the tensor's whole storage becomes this.
-void set_leaf(const at::Tensor& tensor, std::shared_ptr<DeviceData> data);
+void set_leaf(const at::Tensor& tensor, DeviceDataPtr data);
 
 }  // namespace torch_xla

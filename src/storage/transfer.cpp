@@ -17,21 +17,21 @@ namespace torch_xla {
 namespace {
 
 // The bytes of a dense CPU tensor as a leaf.
-std::shared_ptr<DeviceData> leaf_from_cpu(const at::Tensor& dense, const TensorType& frame,
-                                          int device, bool private_copy) {
+DeviceDataPtr leaf_from_cpu(const at::Tensor& dense, const TensorType& frame, int device,
+                            bool private_copy) {
   metrics::Timed timed(metrics::metric("TransferToDeviceTime"));
   timeline::Scope span(timeline::Kind::Upload, {}, frame.nbytes());
   metrics::metric("OutboundData", metrics::Unit::Bytes).add(static_cast<double>(frame.nbytes()));
   if (spmd_enabled()) {
     // Sent by the first program that reads it: by then it may have been marked.
-    return std::make_shared<DeviceData>(frame, device,
-                                        (private_copy ? dense : dense.clone()).storage());
+    return c10::make_intrusive<DeviceData>(frame, device,
+                                           (private_copy ? dense : dense.clone()).storage());
   }
   std::shared_ptr<void> keep_alive;
   if (private_copy) {
     keep_alive = std::make_shared<at::Tensor>(dense);
   }
-  return std::make_shared<DeviceData>(pjrt::client().buffer_from_host(
+  return c10::make_intrusive<DeviceData>(pjrt::client().buffer_from_host(
       dense.const_data_ptr(), frame, device, std::move(keep_alive)));
 }
 
@@ -133,9 +133,8 @@ void copy_from_cpu(const at::Tensor& destination, const at::Tensor& source) {
     set_leaf(destination, std::move(data));
     return;
   }
-  NodePtr leaf = make_data_node(std::move(data));
   TraceLock lock;
-  write_value(destination, {std::move(leaf), 0}, spec);
+  write_value(destination, {std::move(data), 0}, spec);
 }
 
 }  // namespace torch_xla
