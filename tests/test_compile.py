@@ -4,12 +4,12 @@ import copy
 import io
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 import torch
 import torch_xla
-from torch import nn
+from torch import Tensor, nn
 from torch_xla.experimental import eager_mode_context, is_eager_mode
 from torch_xla.experimental.assume_pure import assume_pure
 from work import Work
@@ -387,9 +387,41 @@ def test_what_cannot_be_compiled() -> None:
     def generator() -> Iterator[int]:
         yield 1
 
-    with pytest.raises(TypeError, match="generator"):
-        torch_xla.compile(generator)
+    async def stream() -> AsyncIterator[int]:
+        yield 1
+
+    class Generator:
+        def __call__(self) -> Iterator[int]:
+            yield 1
+
+    for target in (generator, stream, Generator()):
+        with pytest.raises(TypeError, match="generator"):
+            torch_xla.compile(target)
+    for option, value in (
+        ("name", 5),
+        ("max_different_graphs", "2"),
+        ("custom_compile_options", [1]),
+    ):
+        with pytest.raises(TypeError, match=f"{option}=.*received"):
+            torch_xla.compile(lambda: None, **{option: value})
     with pytest.raises(TypeError, match="function or a module"):
         torch_xla.compile()(3)  # type: ignore[operator]
     with pytest.raises(RuntimeError, match="max_different_graphs=0"):
         torch_xla.compile(lambda: None, max_different_graphs=0)
+
+
+def test_static_and_class_methods(mode: bool) -> None:
+    class Model:
+        @torch_xla.compile
+        @staticmethod
+        def double(x: Tensor) -> Tensor:
+            return x * 2
+
+        @torch_xla.compile(name="of class")
+        @classmethod
+        def name_of(cls, x: Tensor) -> tuple[str, Tensor]:
+            return cls.__name__, x + 1
+
+    x = torch.ones(2, device="xla")
+    assert Model.double(x).tolist() == Model().double(x).tolist() == [2.0, 2.0]
+    assert Model().name_of(x)[0] == "Model"

@@ -354,6 +354,21 @@ def test_the_backend_without_aot_autograd(mode: bool) -> None:
         assert work_of(lambda: compiled(x)).executions == 1
 
 
+def test_numbers_that_change_without_aot_autograd(mode: bool) -> None:
+    compiled = torch.compile(lambda x, k: x * k + 1, backend="openxla_eval")
+    x = torch.ones(3, device="xla")
+    for number in (1.5, 2.5, 4.0):
+        assert compiled(x, number).tolist() == [number + 1] * 3
+    total = torch.compile(lambda x: x * x.sum().item(), backend="openxla_eval")
+    assert [total(x * k).tolist() for k in (1, 2)] == [[3.0] * 3, [12.0] * 3]
+
+
+def test_a_data_dependent_shape_warns_of_nothing(mode: bool) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert openxla(lambda x: x[x > 0] + 1)(torch.ones(3, device="xla")).tolist() == [2.0] * 3
+
+
 def test_a_model_on_the_cpu_stays_there(mode: bool) -> None:
     model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8))
     plain = copy.deepcopy(model)

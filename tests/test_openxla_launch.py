@@ -1,6 +1,7 @@
 """Launching a ready graph: nothing is recorded, and everything a recorded call would do is done."""
 
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -13,6 +14,7 @@ from torch import Tensor
 from torch_xla import _XLAC
 from torch_xla.core.dynamo_bridge import extract_compiled_graph
 from torch_xla.experimental import eager_mode_context
+from torch_xla.experimental.assume_pure import assume_pure
 from work import Work
 
 DEVICE = "xla"
@@ -170,3 +172,69 @@ def test_threads_launch_one_graph_while_another_reads_what_it_writes() -> None:
         seen = reader.result()
     assert total.tolist() == [201.0] * 64
     assert all(len(set(values)) == 1 for values in seen), "a value that was never there"
+
+
+def test_a_graph_that_computes_nothing() -> None:
+    x = torch.ones(1, 2, device=DEVICE)
+    assert graph_of(lambda x: x.view(2, 1), x)(x).shape == (2, 1)
+    assert graph_of(lambda x: x, x)(x) is x
+    assert graph_of(lambda x: None, x)(x) is None
+    assert assume_pure(lambda x: (x, x.T))(x)[0] is x
+    (view,) = torch.compile(lambda x: (x.T,), backend="openxla")(x)
+    view.zero_()
+    assert x.tolist() == [[0.0, 0.0]]
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda z: z[1:].real,
+        lambda z: z.imag,
+        lambda z: torch.view_as_real(z),
+        lambda z: torch.view_as_real(z).view(torch.int32),
+        lambda z: torch.view_as_complex(torch.view_as_real(z)[:2]),
+    ],
+)
+def test_a_view_of_an_argument_with_another_dtype(view: Any) -> None:
+    z = torch.tensor([1 + 2j, 3 + 4j, 5 - 6j], device=DEVICE)
+    for result in (assume_pure(view)(z), graph_of(view, z)(z)):
+        torch.testing.assert_close(result.cpu(), view(z.cpu()))
+        assert result._version == z._version
+        result.zero_()
+        assert z.abs().min().item() < 5
+        z.copy_(torch.tensor([1 + 2j, 3 + 4j, 5 - 6j]))
+
+
+def test_gradients_through_such_a_view() -> None:
+    z = torch.tensor([1 + 2j, 3 + 4j], device=DEVICE).requires_grad_()
+    assume_pure(lambda z: z.imag)(z).square().sum().backward()
+    assert z.grad.tolist() == [4j, 8j]
+
+
+@torch.library.custom_op("test_launch::positive", mutates_args=())
+def positive(x: Tensor) -> Tensor:
+    time.sleep(0.05)  # others are launched meanwhile
+    if x.min() < 0:
+        raise ValueError("a negative number")
+    return x.clone()
+
+
+@positive.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty_like(x)
+
+
+def test_a_program_that_fails_later_harms_nobody_else() -> None:
+    x, total = torch.ones(3, device=DEVICE), torch.zeros(3, device=DEVICE)
+    large = torch.ones(1500, 1500, device=DEVICE)  # else the program runs before its launch returns
+    checked = torch.compile(lambda x: positive(x @ x @ x), backend="openxla")
+    graph = graph_of(accumulate, total, x)
+    checked(large)
+    graph(total, x)
+    failed = checked(-large)
+    for _ in range(4):
+        graph(total, x)
+        torch_xla.sync()
+    assert total.tolist() == [5.0] * 3
+    with pytest.raises(RuntimeError, match="a negative number"):
+        failed.cpu()

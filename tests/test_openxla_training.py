@@ -191,6 +191,30 @@ def test_autocast(mode: bool) -> None:
     torch.testing.assert_close(actual.cpu(), expected.cpu(), rtol=0.05, atol=0.05)
 
 
+def test_a_whole_step_with_counts_on_the_cpu_without_aot_autograd(mode: bool) -> None:
+    """Adam keeps its step counts there, as attributes of the graph."""
+    counts = []
+    for device in ("cpu", "xla"):
+        torch.manual_seed(0)
+        model = nn.Linear(4, 2).to(device)
+        optimizer = adam(model.parameters())
+        x = torch.ones(3, 4, device=device)
+
+        def step(model: nn.Module = model, optimizer: Any = optimizer, x: Tensor = x) -> Tensor:
+            optimizer.zero_grad()
+            loss = model(x).square().sum()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        if device == "xla":
+            step = torch.compile(step, backend="openxla_eval")
+        losses = [step().item() for _ in range(4)]
+        counts.append([losses, *(state["step"].item() for state in optimizer.state.values())])
+    assert counts[1][1:] == counts[0][1:] == [4.0, 4.0]
+    assert counts[1][0] == pytest.approx(counts[0][0], rel=1e-3)
+
+
 def test_the_backend_without_aot_autograd_trains(mode: bool) -> None:
     model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
     other = copy.deepcopy(model).to("xla")

@@ -1,12 +1,13 @@
 """Products with large matrices: the ways that the CPU platform takes for few rows and many."""
 
+import copy
 from collections.abc import Callable
 
 import pytest
 import torch
 import torch.nn.functional as F
 import torch_xla
-from torch import Tensor
+from torch import Tensor, nn
 from torch_xla.core.dynamo_bridge import extract_compiled_graph
 from torch_xla.experimental import eager_mode_context
 
@@ -51,6 +52,22 @@ def test_values_and_gradients(name: str, rows: int, dtype: torch.dtype) -> None:
         result.sum().backward()
         results.append([result.detach().cpu(), *(leaf.grad.cpu() for leaf in leaves)])
     torch.testing.assert_close(results[1], results[0])
+
+
+@pytest.mark.parametrize("rows", [1, 8, 300])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_training_in_16_bits(rows: int, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(1024, 1024), nn.GELU(), nn.Linear(1024, 1024))
+    x = torch.randn(rows, 1024)
+    gradients = []
+    for device in ("cpu", DEVICE):
+        trained = copy.deepcopy(model).to(device)
+        with torch.autocast(device, dtype=dtype):
+            loss = trained(x.to(device)).float().square().mean()
+        loss.backward()
+        gradients.append([p.grad.cpu() for p in trained.parameters()])
+    torch.testing.assert_close(gradients[1], gradients[0], rtol=0.1, atol=1e-3)
 
 
 def test_integers() -> None:

@@ -49,6 +49,28 @@ def test_module_dtype_conversion() -> None:
     assert model[1].num_batches_tracked.item() == 1
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("large", [False, True], ids=["small", "large"])
+@pytest.mark.parametrize("kind", ["layer", "batch", "instance", "group"])
+def test_normalisations_train_in_16_bits(kind: str, large: bool, dtype: torch.dtype) -> None:
+    width = 512 if large else 8
+    norm = {
+        "layer": nn.LayerNorm(width),
+        "batch": nn.BatchNorm1d(4),
+        "instance": nn.InstanceNorm1d(4, affine=True),
+        "group": nn.GroupNorm(2, 4),
+    }[kind]
+    x = torch.randn(16, 4, width)
+    gradients = []
+    for device in ("cpu", "xla"):
+        on_device = copy.deepcopy(norm).to(device).to(torch.float32 if device == "cpu" else dtype)
+        leaf = x.to(dtype).to(on_device.weight.dtype).to(device).requires_grad_()
+        on_device(leaf).square().sum().backward()
+        gradients.append([leaf.grad.cpu().float(), on_device.weight.grad.cpu().float()])
+    assert gradients[1][1].shape == norm.weight.shape
+    torch.testing.assert_close(gradients[1][1], gradients[0][1], rtol=0.05, atol=0.5)
+
+
 def test_modules_built_on_the_device() -> None:
     with torch.device("xla"):
         model = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4))

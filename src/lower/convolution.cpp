@@ -118,10 +118,12 @@ Val kernel_gradient(Builder& b, Val input, Val grad, const Geometry& g, Ints ker
 class Pointwise {
  public:
   static bool applies(Val input, Val kernel, const Geometry& g) {
-    auto none = [](int64_t padding) { return padding == 0; };
-    return (input.dtype() == DType::Float || input.dtype() == DType::Double) &&
-           kernel.numel() == kernel.dim(0) * kernel.dim(1) && g.groups == 1 && !g.transposed &&
-           std::all_of(g.padding.begin(), g.padding.end(), none);
+    auto all = [](Ints values, int64_t wanted) {
+      return std::all_of(values.begin(), values.end(), [&](int64_t v) { return v == wanted; });
+    };
+    return (input.dtype() == DType::Float || input.dtype() == DType::Double) && g.groups == 1 &&
+           !g.transposed && all(Ints(kernel.dims()).slice(2), 1) && all(g.padding, 0) &&
+           input.dim(1) == kernel.dim(1);
   }
 
   Pointwise(Builder& b, const Geometry& g, Ints input, Val kernel, Ints output)

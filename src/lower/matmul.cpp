@@ -31,20 +31,22 @@ bool lies_transposed(const Window& matrix) {
 int64_t rows(const Window& matrix) { return matrix.sizes[matrix.sizes.size() - 2]; }
 
 // A few rows times a large matrix that lies transposed (a layer's weights): XLA-CPU would copy the
-// matrix at each run, which takes up to ten times as long as the product. With both exchanged it
-// reads the matrix as it lies.
-bool better_exchanged(LowerContext& c, size_t first, size_t second) {
+// matrix at each run, which takes up to ten times as long as the product.
+bool copies_the_matrix(LowerContext& c, size_t first, size_t second) {
   constexpr int64_t kRows = 256;
   const Window *x = c.window(first), *y = c.window(second);
   return c.prefers_host() && x != nullptr && y != nullptr && rows(*x) <= kRows && is_large(*y) &&
          lies_transposed(*y);
 }
 
-// XLA-CPU multiplies single rows of bfloat16 ten times slower than ATen does.
+// With both exchanged XLA reads the matrix as it lies. Not so in 16 bits: it has such products only
+// for some orders of dimensions, and refuses to run others.
+bool better_exchanged(LowerContext& c, size_t first, size_t second) {
+  return copies_the_matrix(c, first, second) && !c10::isReducedFloatingType(c.window(first)->dtype);
+}
+
 bool better_on_host(LowerContext& c, size_t first, size_t second) {
-  const Window *x = c.window(first), *y = c.window(second);
-  return c.prefers_host() && x != nullptr && y != nullptr && x->dtype == DType::BFloat16 &&
-         rows(*x) == 1 && is_large(*y);
+  return copies_the_matrix(c, first, second) && c.window(first)->dtype == DType::BFloat16;
 }
 
 // Products of two arguments: matrices, and batches of them.

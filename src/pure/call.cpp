@@ -9,6 +9,8 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/as_strided.h>
+#include <ATen/ops/view_as_complex.h>
+#include <ATen/ops/view_as_real.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 namespace torch_xla {
@@ -46,7 +48,19 @@ const at::Tensor& input_tensor(const PureEntry& entry, const PureEntry::Input& i
 
 at::Tensor view_like(const at::Tensor& base, const Result& result) {
   at::Tensor source = result.requires_grad ? base : base.detach();
-  return at::as_strided(source, result.sizes, result.strides, result.offset);
+  if (source.scalar_type() == result.dtype) {
+    return at::as_strided(source, result.sizes, result.strides, result.offset);
+  }
+  if (result.requires_grad) {
+    source = source.is_complex() ? at::view_as_real(source) : at::view_as_complex(source);
+    return at::as_strided(source, result.sizes, result.strides, result.offset);
+  }
+  at::Tensor view =
+      make_tensor(base.storage(), result.dtype, result.sizes, result.strides, result.offset);
+  if (!base.is_inference()) {
+    view.unsafeGetTensorImpl()->set_version_counter(base.unsafeGetTensorImpl()->version_counter());
+  }
+  return view;
 }
 
 // The forward node with its operands; new values go to the inputs it writes and to `storages`.

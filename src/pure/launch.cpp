@@ -12,6 +12,7 @@
 
 #include <c10/util/flat_hash_map.h>
 
+#include <algorithm>
 #include <optional>
 
 namespace torch_xla {
@@ -234,6 +235,11 @@ class Launch {
 std::optional<Tensors> launch_entry(const EntryPtr& entry, const Tensors& arguments) {
   if (entry->gradient || entry->transient || spmd_enabled() || current_scope() != nullptr) {
     return std::nullopt;
+  }
+  const bool writes = std::any_of(entry->inputs.begin(), entry->inputs.end(),
+                                  [](const auto& input) { return input.written >= 0; });
+  if (entry->storages.empty() && !writes) {
+    return make_results(*entry, {}, arguments);  // nothing to compute
   }
   constexpr int kTries = 3;  // other threads may record meanwhile
   for (int i = 0; i < kTries; ++i) {

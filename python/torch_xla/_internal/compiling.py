@@ -16,6 +16,14 @@ from torch_xla._internal import step_closures
 _Options = Mapping[str, "bool | int | float | str"]
 
 
+# Kinds of functions whose calls return before their work is done.
+_EARLY = (
+    inspect.iscoroutinefunction,
+    inspect.isgeneratorfunction,
+    inspect.isasyncgenfunction,
+)
+
+
 class Compiled:
     """What stays the same between uses: a context manager and a decorator of functions, methods
     and modules."""
@@ -27,6 +35,9 @@ class Compiled:
         max_different_graphs: int | None,
         custom_compile_options: _Options | None,
     ) -> None:
+        _check_type("name", name, str)
+        _check_type("max_different_graphs", max_different_graphs, int)
+        _check_type("custom_compile_options", custom_compile_options, Mapping)
         self._name = name
         self._full_graph = full_graph
         self._max_different_graphs = max_different_graphs
@@ -45,6 +56,8 @@ class Compiled:
     def __call__(self, target: Callable[..., Any]) -> Any:
         if isinstance(target, torch.nn.Module):
             return _compiled_module(target, self.function(type(target).__name__))
+        if isinstance(target, (staticmethod, classmethod)):
+            return type(target)(self(target.__func__))
         if not callable(target):
             raise TypeError(
                 f"torch_xla.compile() takes a function or a module, received {type(target)}"
@@ -91,7 +104,7 @@ def _run(function: "_XLAC.CompiledFunction", call: Callable[[], Any]) -> Any:
 def _compiled_callable(
     target: Callable[..., Any], function: "_XLAC.CompiledFunction"
 ) -> Callable[..., Any]:
-    if inspect.iscoroutinefunction(target) or inspect.isgeneratorfunction(target):
+    if any(returns_early(f) for f in (target, type(target).__call__) for returns_early in _EARLY):
         raise TypeError(
             f"torch_xla.compile() cannot compile {_name_of(target)}: a generator or coroutine "
             "returns before its work is done; compile the function that does one step"
@@ -124,6 +137,14 @@ def _compiled_module(
     compiled: torch.nn.Module = object.__new__(compiled_kind)
     compiled.__dict__ = module.__dict__
     return compiled
+
+
+def _check_type(option: str, value: object, wanted: type) -> None:
+    if value is not None and not isinstance(value, wanted):
+        raise TypeError(
+            f"torch_xla.compile({option}=...) takes None or a value of type {wanted.__name__}, "
+            f"received {value!r}"
+        )
 
 
 def _name_of(target: Callable[..., Any]) -> str:

@@ -4,6 +4,7 @@ import functools
 from typing import Any
 
 import torch
+from torch._C._dynamo import eval_frame
 
 
 @functools.cache
@@ -28,3 +29,8 @@ def decompose(name: str, overload: str, arguments: tuple[Any, ...]) -> Any:
             positional.append(value)
     with torch.no_grad():
         return function(*positional, **keywords)
+
+
+# The core calls it, also while dynamo watches every frame: this one is not the user's.
+_SKIP = eval_frame._FrameAction.SKIP
+eval_frame.set_code_exec_strategy(decompose.__code__, eval_frame._FrameExecStrategy(_SKIP, _SKIP))

@@ -3,6 +3,7 @@
 See docs/eager_and_compile.md.
 """
 
+import operator
 import re
 import warnings
 from collections import Counter
@@ -78,23 +79,27 @@ class _Tracer(fx.Interpreter):
 class _DeviceTracer(_Tracer):
     """The same for a graph made for the CPU, or partly so, with everything on the device."""
 
-    def __init__(self, model: fx.GraphModule, device: torch.device) -> None:
+    def __init__(
+        self, model: fx.GraphModule, device: torch.device, attributes: dict[str, torch.Tensor]
+    ) -> None:
         super().__init__(model)
         self._device = device
+        self._attributes = attributes
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         with self._device:  # for factories that name none
             return super().run(*args, **kwargs)
 
     def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
-        value = super().get_attr(target, args, kwargs)
-        return value.to(self._device) if _is_cpu_tensor(value) else value
+        if target in self._attributes:
+            return self._attributes[target]
+        return super().get_attr(target, args, kwargs)
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         return super().call_function(target, *self._moved(args, kwargs))
 
     def call_method(self, target: Any, args: Any, kwargs: Any) -> Any:
-        if target == "cpu":
+        if target in ("cpu", "item"):  # a number stays what it came as: a tensor of no dimensions
             return args[0]
         return super().call_method(target, *self._moved(args, kwargs))
 
@@ -117,7 +122,15 @@ class _MovingGraph:
         known = next((device for device in devices if device.type == type_name), None)
         device = self._device = known or existing_device(None)
         self._back = [_on_cpu(_example(node)) for node in _results_of(model)]
-        self._launch = _launcher(lambda *values: _DeviceTracer(model, device).run(*values), name)
+        self._attributes = _cpu_attributes(model)
+        names = list(self._attributes)
+
+        def run(*values: Any) -> Any:
+            count = len(values) - len(names)
+            attributes = dict(zip(names, values[count:], strict=True))
+            return _DeviceTracer(model, device, attributes).run(*values[:count])
+
+        self._launch = _launcher(run, name)
         if devices and known is None:
             warnings.warn(
                 f"{name}: all its tensors are on the CPU, so each call copies them to "
@@ -127,14 +140,22 @@ class _MovingGraph:
             )
 
     def __call__(self, *args: Any) -> Any:
-        moved = [arg.to(self._device) if _is_cpu_tensor(arg) else arg for arg in args]
+        given = [*args, *self._attributes.values()]
+        moved = [arg.to(self._device) if _is_cpu_tensor(arg) else arg for arg in given]
         results = self._launch(*moved)
-        for arg, copy in zip(args, moved, strict=True):
+        for arg, copy in zip(given, moved, strict=True):
             if copy is not arg and copy._version > 0:
                 with torch.no_grad():
                     arg.copy_(copy)
         pairs = zip(results, self._back, strict=True)
         return type(results)([result.cpu() if back else result for result, back in pairs])
+
+
+def _cpu_attributes(model: fx.GraphModule) -> dict[str, torch.Tensor]:
+    """The tensors on the CPU that the graph refers to by name: the step counts of an optimizer."""
+    names = (str(node.target) for node in model.graph.nodes if node.op == "get_attr")
+    values = {name: operator.attrgetter(name)(model) for name in names}
+    return {name: value for name, value in values.items() if _is_cpu_tensor(value)}
 
 
 def _is_opaque(target: Any) -> bool:
