@@ -161,15 +161,21 @@ def with_special_values() -> Tensor:
     return numbers
 
 
+def numbers_to_reduce() -> list[Tensor]:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return [
+            *(torch.randn(3, 4, 5, dtype=dtype) for dtype in (*FLOATS, torch.complex64)),
+            *(torch.randint(0, 5, (3, 4, 5)).to(dtype) for dtype in (*INTEGERS, torch.bool)),
+            with_special_values(),
+            torch.randn(3, 0, 5),
+            torch.tensor(2.5),
+        ]
+
+
 @pytest.mark.parametrize(
     "numbers",
-    [
-        *(torch.randn(3, 4, 5, dtype=dtype) for dtype in (*FLOATS, torch.complex64)),
-        *(torch.randint(0, 5, (3, 4, 5)).to(dtype) for dtype in (*INTEGERS, torch.bool)),
-        with_special_values(),
-        torch.randn(3, 0, 5),
-        torch.tensor(2.5),
-    ],
+    numbers_to_reduce(),
     ids=lambda numbers: f"{numbers.dtype}-{tuple(numbers.shape)}",
 )
 @pytest.mark.filterwarnings("ignore:.*degrees of freedom")
@@ -179,6 +185,7 @@ def test_reductions(numbers: Tensor) -> None:
 
 @pytest.mark.parametrize("dtype", [*FLOATS, torch.complex64, torch.int64], ids=str)
 def test_products(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
     left, right = (torch.randn(5, 4).mul(3).to(dtype) for _ in range(2))
     batch = torch.randn(2, 4, 5).mul(3).to(dtype)
 

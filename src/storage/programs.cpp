@@ -4,32 +4,46 @@
 #include "base/location.h"
 #include "pjrt/client.h"
 #include "pjrt/machine.h"
+#include "program/memory_cache.h"
 #include "stablehlo/builder.h"
 #include "storage/mapping_watch.h"
 
 #include <algorithm>
-#include <list>
-#include <map>
+#include <mutex>
 
 namespace torch_xla {
 
 namespace {
 
-using Key = std::pair<uint64_t, uint64_t>;
-
-struct Table {
-  std::mutex mutex;
-  std::list<std::pair<Key, std::shared_ptr<Structure>>> recent;  // newest first
-  std::map<Key, decltype(recent)::iterator> entries;
-  // Elsewhere than on the CPU a program is no code of this process.
-  MappingWatch mappings{&pjrt::mapping_count,
-                        pjrt::client().host_memory() ? pjrt::mapping_limit() : 0};
+struct Key {
+  uint64_t low, high;
+  bool operator==(const Key& other) const { return low == other.low && high == other.high; }
 };
 
-Table& table() {
-  static auto* instance = new Table;
-  return *instance;
-}
+struct KeyHash {
+  size_t operator()(const Key& key) const { return key.low; }
+};
+
+class Structures {
+ public:
+  std::shared_ptr<Structure> find(const Key& key) {
+    std::shared_ptr<Structure> found = cache_.find(key);
+    return found ? found : cache_.find_or_build(key, [] { return std::make_shared<Structure>(); });
+  }
+
+ private:
+  size_t limit() {
+    auto limit = static_cast<size_t>(env::integer("TORCH_XLA_MEMORY_PROGRAMS"));
+    std::lock_guard<std::mutex> lock(mutex_);
+    return mappings_.nearly_out() ? std::min(limit, cache_.size() / 2) : limit;
+  }
+
+  std::mutex mutex_;
+  // Elsewhere than on the CPU a program is no code of this process.
+  MappingWatch mappings_{&pjrt::mapping_count,
+                         pjrt::client().host_memory() ? pjrt::mapping_limit() : 0};
+  MemoryCache<Key, Structure, KeyHash> cache_{[this] { return limit(); }};
+};
 
 std::string reference_text(GraphValue value) {
   std::string name = value.producer < 0 ? "%in" + std::to_string(value.index)
@@ -40,26 +54,8 @@ std::string reference_text(GraphValue value) {
 }  // namespace
 
 std::shared_ptr<Structure> find_structure(const Graph& graph) {
-  Table& t = table();
-  Key key{graph.hash, graph.hash_high};
-  size_t limit = static_cast<size_t>(env::integer("TORCH_XLA_MEMORY_PROGRAMS"));
-  decltype(t.recent) dropped;  // destroyed without the lock
-  std::lock_guard<std::mutex> lock(t.mutex);
-  auto found = t.entries.find(key);
-  if (found != t.entries.end()) {
-    t.recent.splice(t.recent.begin(), t.recent, found->second);
-    return found->second->second;
-  }
-  if (t.mappings.nearly_out()) {
-    limit = std::min(limit, t.recent.size() / 2);
-  }
-  t.recent.emplace_front(key, std::make_shared<Structure>());
-  t.entries[key] = t.recent.begin();
-  while (t.recent.size() > std::max<size_t>(limit, 1)) {
-    t.entries.erase(t.recent.back().first);
-    dropped.splice(dropped.begin(), t.recent, std::prev(t.recent.end()));
-  }
-  return t.recent.front().second;
+  static auto* structures = new Structures;
+  return structures->find({graph.hash, graph.hash_high});
 }
 
 std::string graph_text(const Graph& graph) {

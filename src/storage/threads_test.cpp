@@ -9,6 +9,7 @@
 #include <functional>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 namespace torch_xla {
@@ -106,6 +107,28 @@ TEST_F(ThreadsTest, WriteDifferentPartsOfOneTensor) {
   });
   torch::Tensor expected = torch::arange(1, kThreads + 1).mul(kSteps).unsqueeze(1).expand({-1, 3});
   EXPECT_TRUE(torch::equal(shared.cpu(), expected.to(torch::kFloat)));
+}
+
+// Each call is launched on its own, reads what all read, writes what only its thread writes.
+TEST_F(ThreadsTest, LaunchOnePureFunction) {
+  eager_mode(true);
+  auto step = assume_pure([](const torch::Tensor& total, const torch::Tensor& shared) {
+    total.add_(shared);
+    return std::make_tuple(total.sum(), shared * 2);
+  });
+  torch::Tensor shared = torch::ones({8, 8}, xla_);
+  std::atomic<int> wrong = 0;
+  in_threads([&](int) {
+    torch::NoGradGuard guard;
+    torch::Tensor total = torch::zeros({8, 8}, xla_);
+    for (int i = 1; i <= kSteps; ++i) {
+      auto [sum, doubled] = step(total, shared);
+      wrong += sum.item<float>() != 64.0f * static_cast<float>(i);
+      wrong += doubled[0][0].item<float>() != 2.0f;
+    }
+    wrong += total[7][7].item<float>() != kSteps;
+  });
+  EXPECT_EQ(wrong, 0);
 }
 
 TEST_F(ThreadsTest, EachHearsOfItsOwnError) {
