@@ -1,7 +1,8 @@
 # Flags, sanitizers, compiler cache and linker, kept in the interface target torch_xla_flags.
 
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
-set(CMAKE_CXX_FLAGS_DEBUG "-Og -g1")
+# PyTorch's library was built with NDEBUG: without it some structures of its headers are others.
+set(CMAKE_CXX_FLAGS_DEBUG "-Og -g1 -DNDEBUG")
 
 add_library(torch_xla_flags INTERFACE)
 target_compile_options(torch_xla_flags INTERFACE -Wall -Wextra -Wno-unused-parameter)
