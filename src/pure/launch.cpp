@@ -192,7 +192,7 @@ class Launch {
     TraceLock lock;
     for (Written& written : writes_) {
       const bool untouched = written.state->value().node == written.after;
-      if (untouched && !device_data(*written.before)->buffer()->is_deleted()) {
+      if (untouched && !device_data(*written.before)->is_lost()) {
         written.state->set_value({written.before, 0});
       }
     }

@@ -70,6 +70,11 @@ pjrt::BufferPtr DeviceData::buffer() {
   return buffer_;
 }
 
+bool DeviceData::is_lost() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return error_ != nullptr || (buffer_ != nullptr && buffer_->is_deleted());
+}
+
 ShardingPtr DeviceData::sharding() {
   std::unique_lock<std::mutex> lock(mutex_);
   changed_.wait(lock, [this] { return owns_host_ || buffer_ != nullptr || error_ != nullptr; });

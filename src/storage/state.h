@@ -48,6 +48,10 @@ class DeviceData : public Node {
   void fulfil(pjrt::BufferPtr buffer, bool sharding_is_free = false);
   void fail(std::exception_ptr error);
 
+  // Whether there is no value any more, or never will be: it was donated, or what makes it failed.
+  // Does not block.
+  bool is_lost();
+
   // In SPMD mode: how the value lies on the devices.
   ShardingPtr sharding();
   // Nobody asked for it: the compiler found it best when the value was computed.

@@ -125,11 +125,7 @@ void roll_back(Run& run, const std::exception_ptr& error) {
   TraceLock lock;
   for (Result& result : run.results) {
     bool untouched = result.state->value().node == result.leaf;
-    if (!untouched || !result.committed) {
-      continue;
-    }
-    pjrt::BufferPtr buffer = device_data(*result.committed)->buffer();
-    if (!buffer->is_deleted()) {
+    if (untouched && result.committed && !device_data(*result.committed)->is_lost()) {
       result.state->set_value({result.committed, 0});
     }
   }
