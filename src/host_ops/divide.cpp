@@ -124,11 +124,14 @@ std::vector<Piece> divide_convolution_backward(const Stack& arguments, int64_t t
 }  // namespace
 
 std::vector<Piece> divide(const c10::OperatorHandle& op, const Stack& arguments, int64_t threads) {
+  if (threads < 2) {
+    return {};
+  }
   std::vector<Piece> pieces;
   const std::string& name = op.operator_name().name;
-  if (threads > 1 && name == "aten::convolution") {
+  if (name == "aten::convolution") {
     pieces = divide_convolution(arguments, threads);
-  } else if (threads > 1 && name == "aten::convolution_backward") {
+  } else if (name == "aten::convolution_backward") {
     pieces = divide_convolution_backward(arguments, threads);
   }
   if (static_cast<int64_t>(pieces.size()) < threads) {

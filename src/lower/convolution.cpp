@@ -140,8 +140,7 @@ class Pointwise {
   Val result(Val input) const {
     Val x = pixels(read(input));
     if (image_by_image()) {
-      Val kernels = b_.broadcast_in_dim(kernel_, {images_, out_, in_}, {1, 2});
-      return b_.reshape(dot(kernels, x, {{0}, {0}, {2}, {1}}), output_);
+      return b_.reshape(dot(kernel_for_each(), x, {{0}, {0}, {2}, {1}}), output_);
     }
     Val product = dot(kernel_, x, {{}, {}, {1}, {1}});
     return b_.reshape(b_.transpose(product, {1, 0, 2}), output_);
@@ -152,8 +151,7 @@ class Pointwise {
     Dims strided = input_;
     std::copy(output_.begin() + 2, output_.end(), strided.begin() + 2);
     if (image_by_image()) {
-      Val kernels = b_.broadcast_in_dim(kernel_, {images_, out_, in_}, {1, 2});
-      return spread(b_.reshape(dot(kernels, g, {{0}, {0}, {1}, {1}}), strided));
+      return spread(b_.reshape(dot(kernel_for_each(), g, {{0}, {0}, {1}, {1}}), strided));
     }
     Val product = dot(g, kernel_, {{}, {}, {1}, {0}});
     return spread(b_.reshape(b_.transpose(product, {0, 2, 1}), strided));
@@ -166,6 +164,8 @@ class Pointwise {
  private:
   // Measured: with few pixels each image's product is too small, and the kernel is read too often.
   bool image_by_image() const { return pixels_ >= std::max(in_, out_); }
+
+  Val kernel_for_each() const { return b_.broadcast_in_dim(kernel_, {images_, out_, in_}, {1, 2}); }
 
   Val dot(Val x, Val y, const stablehlo::DotDims& dims) const {
     return b_.dot_general(x, y, dims, x.dtype());

@@ -49,23 +49,21 @@ bool better_on_host(LowerContext& c, size_t first, size_t second) {
   return copies_the_matrix(c, first, second) && c.window(first)->dtype == DType::BFloat16;
 }
 
-// Products of two arguments: matrices, and batches of them.
+// The product of two arguments: of matrices, or of as many in each batch.
 Val matrix_product(LowerContext& c, size_t first, size_t second) {
   Val x = c.tensor(first), y = c.tensor(second);
+  const bool batched = x.rank() == 3;
+  const Dims batch = batched ? Dims{0} : Dims{};
+  const int64_t row = batched ? 1 : 0, column = row + 1;
   if (better_exchanged(c, first, second)) {
-    Val product = dot(c, c.b.transpose(y, {1, 0}), x, {{}, {}, {1}, {1}});
-    return c.b.transpose(c.b.optimization_barrier(product), {1, 0});  // or XLA exchanges them again
+    const Dims exchange = batched ? Dims{0, 2, 1} : Dims{1, 0};
+    Val product = dot(c, c.b.transpose(y, exchange), x, {batch, batch, {column}, {column}});
+    // The barrier keeps XLA from exchanging them again.
+    return c.b.transpose(c.b.optimization_barrier(product), exchange);
   }
-  return dot(c, x, y, {{}, {}, {1}, {0}});
+  return dot(c, x, y, {batch, batch, {column}, {row}});
 }
-Val batched_product(LowerContext& c, size_t first, size_t second) {
-  Val x = c.tensor(first), y = c.tensor(second);
-  if (better_exchanged(c, first, second)) {
-    Val product = dot(c, c.b.transpose(y, {0, 2, 1}), x, {{0}, {0}, {2}, {2}});
-    return c.b.transpose(c.b.optimization_barrier(product), {0, 2, 1});
-  }
-  return dot(c, x, y, {{0}, {0}, {2}, {1}});
-}
+
 Val inner_product(LowerContext& c, Val x, Val y) { return dot(c, x, y, {{}, {}, {0}, {0}}); }
 Val matrix_vector(LowerContext& c, Val x, Val y) { return dot(c, x, y, {{}, {}, {1}, {0}}); }
 
@@ -96,23 +94,19 @@ void add_product(LowerContext& c, Val product, size_t beta, size_t alpha) {
   finish(c, result);
 }
 
-using Product = Val (*)(LowerContext&, size_t, size_t);
-
-template <Product product>
 void lower_product(LowerContext& c) {
   if (better_on_host(c, 0, 1)) {
     c.call_host();
   } else {
-    c.set(0, product(c, 0, 1));
+    c.set(0, matrix_product(c, 0, 1));
   }
 }
 
-template <Product product>
 void lower_added_product(LowerContext& c) {
   if (better_on_host(c, 1, 2)) {
     c.call_host();
   } else {
-    add_product(c, product(c, 1, 2), 3, 4);
+    add_product(c, matrix_product(c, 1, 2), 3, 4);
   }
 }
 
@@ -144,13 +138,13 @@ void lower_addr(LowerContext& c) {
 }  // namespace
 
 void register_matmul(LowerTable& table) {
-  table["aten::mm"] = {lower_product<matrix_product>};
-  table["aten::bmm"] = {lower_product<batched_product>};
+  table["aten::mm"] = {lower_product};
+  table["aten::bmm"] = {lower_product};
   table["aten::mv"] = {lower_mv};
   table["aten::dot"] = {lower_dot};
   table["aten::vdot"] = {lower_vdot};
-  table["aten::addmm"] = {lower_added_product<matrix_product>};
-  table["aten::baddbmm"] = {lower_added_product<batched_product>};
+  table["aten::addmm"] = {lower_added_product};
+  table["aten::baddbmm"] = {lower_added_product};
   table["aten::addbmm"] = {lower_addbmm};
   table["aten::addmv"] = {lower_addmv};
   table["aten::addr"] = {lower_addr};

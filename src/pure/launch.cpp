@@ -1,7 +1,6 @@
 // A call as a program of its own: what it reads is there, so that nothing needs to be recorded, and
 // the graph is known from the last time.
 #include "storage/launch.h"
-#include "base/location.h"
 #include "graph/collect.h"
 #include "pure/entry.h"
 #include "pure/record.h"

@@ -5,7 +5,6 @@
 #include "graph/collect.h"
 #include "graph/promote.h"
 #include "metrics/metrics.h"
-#include "pjrt/sharded_buffer.h"
 #include "sharding/spmd.h"
 #include "storage/programs.h"
 #include "storage/region.h"
@@ -17,8 +16,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
-#include <deque>
 #include <unordered_map>
 #include <unordered_set>
 
