@@ -1,6 +1,6 @@
 # The sources by what they may include. Folders are found, not listed: adding a file needs no edit.
 
-set(ATEN_FOLDERS pure compile record eager host_ops storage)
+set(ATEN_FOLDERS pure compile record eager spmd execution trace values interpret host_ops)
 
 file(GLOB_RECURSE ALL_SOURCES CONFIGURE_DEPENDS src/*.cpp)
 set(CORE_SOURCES)

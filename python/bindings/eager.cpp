@@ -2,10 +2,10 @@
 #include "bindings.h"
 
 #include "eager/mode.h"
+#include "execution/sync.h"
 #include "sharding/spmd.h"
-#include "storage/region.h"
-#include "storage/sync.h"
 #include "torch_xla/torch_xla.h"
+#include "trace/region.h"
 
 namespace torch_xla {
 

@@ -1,10 +1,10 @@
 #include "bindings.h"
 
+#include "execution/sync.h"
 #include "pjrt/client.h"
 #include "pjrt/processes.h"
 #include "sharding/spmd.h"
-#include "storage/sharding.h"
-#include "storage/sync.h"
+#include "spmd/marks.h"
 
 namespace torch_xla {
 

@@ -1,8 +1,8 @@
 #include "bindings.h"
 
+#include "execution/sync.h"
 #include "record/autograd_threads.h"
 #include "record/registration.h"
-#include "storage/sync.h"
 
 namespace torch_xla {
 

@@ -1,8 +1,8 @@
 // Eager mode and compile as a C++ program uses them. Needs a plugin: TORCH_XLA_PLUGIN_PATH names
 // it.
 #include "base/error.h"
-#include "storage/state.h"
 #include "torch_xla/torch_xla.h"
+#include "values/state.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>

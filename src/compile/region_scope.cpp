@@ -1,7 +1,7 @@
 #include "compile/region_scope.h"
 
-#include "storage/scope.h"
-#include "storage/sync.h"
+#include "execution/sync.h"
+#include "trace/scope.h"
 
 namespace torch_xla {
 

@@ -1,7 +1,7 @@
 // A torch_xla.compile region from its beginning to its end, on one thread.
 #pragma once
 
-#include "storage/region.h"
+#include "trace/region.h"
 
 namespace torch_xla {
 

@@ -1,8 +1,8 @@
 #include "eager/host_access.h"
 
-#include "storage/internal_ops.h"
-#include "storage/scope.h"
-#include "storage/sync.h"
+#include "execution/sync.h"
+#include "trace/scope.h"
+#include "values/internal_ops.h"
 
 #include <ATen/ops/clone.h>
 #include <c10/core/CPUAllocator.h>

@@ -2,7 +2,7 @@
 // threads may use the same tensors at the same time, as they may on the CPU.
 #pragma once
 
-#include "storage/tensor.h"
+#include "trace/tensor.h"
 
 #include <unordered_map>
 

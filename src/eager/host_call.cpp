@@ -2,7 +2,7 @@
 
 #include "eager/host_access.h"
 #include "metrics/metrics.h"
-#include "storage/for_each_tensor.h"
+#include "trace/for_each_tensor.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>

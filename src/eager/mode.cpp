@@ -4,8 +4,8 @@
 #include "base/error.h"
 #include "pjrt/client.h"
 #include "sharding/spmd.h"
-#include "storage/region.h"
-#include "storage/scope.h"
+#include "trace/region.h"
+#include "trace/scope.h"
 
 #include <atomic>
 

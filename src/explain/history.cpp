@@ -24,7 +24,7 @@ constexpr size_t kKeptOperations = 1 << 20;  // of all kept graphs
 constexpr size_t kCompared = 16;             // newest graphs looked at to find the nearest
 constexpr size_t kWarnedRecompilation = 8;
 
-// False for graphs of whatever was pending at a line (storage/sync.cpp names them).
+// False for graphs of whatever was pending at a line (execution/sync.cpp names them).
 bool is_region(const std::string& name) { return name != "sync" && !name.starts_with("sync at "); }
 
 struct Nearest {

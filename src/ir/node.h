@@ -1,6 +1,6 @@
 // A recorded operation or a leaf. Nodes are immutable once published and form a DAG; a storage
 // points at one output of one node. Reference counts are atomic, so nodes may be shared between
-// threads; `visit` belongs to whoever holds the trace lock (storage/trace_lock.h).
+// threads; `visit` belongs to whoever holds the trace lock (values/state.h).
 #pragma once
 
 #include "ir/signature.h"

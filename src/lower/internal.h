@@ -1,5 +1,5 @@
 // Operations of our own, with no PyTorch operator behind them: moving between frames and windows.
-// Their signatures are made by storage/; op names start with "xla::".
+// Their signatures are made by values/; op names start with "xla::".
 #pragma once
 
 #include "lower/context.h"

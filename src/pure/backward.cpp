@@ -3,9 +3,9 @@
 #include "base/error.h"
 #include "base/location.h"
 #include "eager/mode.h"
+#include "execution/sync.h"
 #include "pure/record.h"
 #include "record/generator.h"
-#include "storage/sync.h"
 
 #include <ATen/SavedTensorHooks.h>
 #include <ATen/core/grad_mode.h>

@@ -1,11 +1,11 @@
 // One call of a traced function: its node, its results, its place in the autograd graph.
 #include "base/location.h"
 #include "eager/mode.h"
+#include "execution/sync.h"
 #include "pure/backward.h"
 #include "pure/entry.h"
 #include "pure/record.h"
 #include "record/generator.h"
-#include "storage/sync.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/as_strided.h>

@@ -3,8 +3,8 @@
 #pragma once
 
 #include "ir/graph.h"
-#include "storage/scope.h"
-#include "storage/tensor.h"
+#include "trace/scope.h"
+#include "trace/tensor.h"
 
 #include <memory>
 #include <mutex>

@@ -1,7 +1,7 @@
 #include "pure/host_watch.h"
 
-#include "storage/for_each_tensor.h"
-#include "storage/scope.h"
+#include "trace/for_each_tensor.h"
+#include "trace/scope.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
 

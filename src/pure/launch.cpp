@@ -1,13 +1,13 @@
 // A call as a program of its own: what it reads is there, so that nothing needs to be recorded, and
 // the graph is known from the last time.
-#include "storage/launch.h"
+#include "execution/launch.h"
+#include "execution/programs.h"
+#include "execution/sync.h"
 #include "graph/collect.h"
 #include "pure/entry.h"
 #include "pure/record.h"
 #include "sharding/spmd.h"
-#include "storage/programs.h"
-#include "storage/region.h"
-#include "storage/sync.h"
+#include "trace/region.h"
 
 #include <c10/util/flat_hash_map.h>
 

@@ -9,7 +9,7 @@
 #include "pure/key.h"
 #include "pure/wire.h"
 #include "record/call.h"
-#include "storage/internal_ops.h"
+#include "values/internal_ops.h"
 
 #include <ATen/SavedTensorHooks.h>
 #include <ATen/autocast_mode.h>

@@ -4,7 +4,7 @@
 #include "graph/collect.h"
 #include "graph/partition.h"
 #include "pure/key.h"
-#include "storage/internal_ops.h"
+#include "values/internal_ops.h"
 
 #include <bit>
 

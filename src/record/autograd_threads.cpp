@@ -1,7 +1,7 @@
 #include "record/autograd_threads.h"
 
 #include "pjrt/client.h"
-#include "storage/tensor.h"
+#include "trace/tensor.h"
 
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/engine.h>

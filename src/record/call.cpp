@@ -1,7 +1,7 @@
 #include "record/call.h"
 
-#include "storage/scope.h"
-#include "storage/sync.h"
+#include "execution/sync.h"
+#include "trace/scope.h"
 
 #include <bit>
 

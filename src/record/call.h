@@ -3,7 +3,7 @@
 #pragma once
 
 #include "record/op_info.h"
-#include "storage/tensor.h"
+#include "trace/tensor.h"
 
 #include <ATen/core/Generator.h>
 #include <ATen/core/ivalue.h>

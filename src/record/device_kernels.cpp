@@ -1,12 +1,12 @@
 // Kernels that concern storages rather than values: allocation, views, resizing, copies across
 // devices, reading one element.
 #include "eager/mode.h"
+#include "execution/sync.h"
 #include "record/call.h"
 #include "record/eager_call.h"
 #include "record/recorder.h"
-#include "storage/region.h"
-#include "storage/scope.h"
-#include "storage/sync.h"
+#include "trace/region.h"
+#include "trace/scope.h"
 
 #include <ATen/InferSize.h>
 #include <ATen/native/Resize.h>

@@ -1,7 +1,7 @@
 #include "record/generator.h"
 
-#include "storage/scope.h"
-#include "storage/sync.h"
+#include "execution/sync.h"
+#include "trace/scope.h"
 
 #include <ATen/Utils.h>
 #include <ATen/ops/empty.h>

@@ -1,7 +1,7 @@
 // What PyTorch asks of a device type: a guard, generators, an allocator's absence.
+#include "execution/sync.h"
 #include "record/call.h"
 #include "record/generator.h"
-#include "storage/sync.h"
 
 #include <ATen/detail/XLAHooksInterface.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>

@@ -1,9 +1,9 @@
 #include "record/host_run.h"
 
+#include "execution/sync.h"
 #include "record/call.h"
 #include "record/meta.h"
-#include "storage/region.h"
-#include "storage/sync.h"
+#include "trace/region.h"
 
 #include <ATen/ops/resize.h>
 

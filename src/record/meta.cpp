@@ -1,6 +1,6 @@
 #include "record/meta.h"
 
-#include "storage/tensor.h"
+#include "trace/tensor.h"
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/LegacyTypeDispatch.h>

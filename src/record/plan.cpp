@@ -2,7 +2,7 @@
 
 #include "host_ops/host_ops.h"
 #include "record/meta.h"
-#include "storage/internal_ops.h"
+#include "values/internal_ops.h"
 
 #include <ATen/ops/zeros.h>
 

@@ -1,11 +1,11 @@
 #include "torch_xla/torch_xla.h"
 
 #include "base/error.h"
+#include "execution/sync.h"
 #include "explain/history.h"
 #include "metrics/metrics.h"
 #include "pjrt/client.h"
 #include "record/call.h"
-#include "storage/sync.h"
 
 #include <ATen/core/grad_mode.h>
 

@@ -4,14 +4,14 @@
 #include "base/error.h"
 #include "base/location.h"
 #include "eager/mode.h"
+#include "execution/sync.h"
 #include "record/decompose.h"
 #include "record/eager_call.h"
 #include "record/generator.h"
 #include "record/host_run.h"
 #include "record/plan.h"
-#include "storage/scope.h"
-#include "storage/sync.h"
 #include "timeline/timeline.h"
+#include "trace/scope.h"
 
 #include <ATen/ops/_conj_physical.h>
 #include <ATen/ops/neg.h>

@@ -3,8 +3,8 @@
 // GIL held.
 #pragma once
 
-#include "storage/launch.h"
-#include "storage/tensor.h"
+#include "execution/launch.h"
+#include "trace/tensor.h"
 
 #include <string>
 

@@ -7,7 +7,7 @@
 // into it too. The rest is guarded by the trace lock, but for what guards itself.
 #pragma once
 
-#include "storage/state.h"
+#include "values/state.h"
 
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
@@ -33,7 +33,9 @@ class HostConstants {
   std::unordered_set<const c10::StorageImpl*> storages_;
 };
 
-class TraceScope : public c10::DebugInfoBase, public std::enable_shared_from_this<TraceScope> {
+class TraceScope : public c10::DebugInfoBase,
+                   public StateOwner,
+                   public std::enable_shared_from_this<TraceScope> {
  public:
   // A storage that existed before the trace.
   struct Outside {
@@ -68,9 +70,6 @@ class TraceScope : public c10::DebugInfoBase, public std::enable_shared_from_thi
   // The trace is over: its tensors can no longer be used.
   void close() { closed_ = true; }
   bool closed() const { return closed_; }
-
-  // Storages made inside and still alive.
-  std::unordered_set<StorageState*> own;
 
   HostConstants host_constants;
 

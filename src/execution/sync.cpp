@@ -1,16 +1,16 @@
-#include "storage/sync.h"
+#include "execution/sync.h"
 
 #include "base/error.h"
 #include "base/location.h"
+#include "execution/placement.h"
+#include "execution/programs.h"
 #include "graph/collect.h"
 #include "graph/promote.h"
 #include "metrics/metrics.h"
 #include "sharding/spmd.h"
-#include "storage/programs.h"
-#include "storage/region.h"
-#include "storage/scope.h"
-#include "storage/sharding.h"
 #include "timeline/timeline.h"
+#include "trace/region.h"
+#include "trace/scope.h"
 
 #include <c10/util/flat_hash_map.h>
 

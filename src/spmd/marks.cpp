@@ -1,24 +1,20 @@
-#include "storage/sharding.h"
+#include "spmd/marks.h"
 
 #include "base/error.h"
 #include "base/location.h"
+#include "execution/placement.h"
+#include "execution/sync.h"
 #include "metrics/metrics.h"
 #include "pjrt/sharded_buffer.h"
 #include "sharding/spmd.h"
-#include "storage/internal_ops.h"
-#include "storage/scope.h"
-#include "storage/sync.h"
+#include "trace/scope.h"
+#include "values/internal_ops.h"
 
 #include <ATen/ops/empty.h>
 
 namespace torch_xla {
 
 namespace {
-
-std::recursive_mutex& launch_mutex() {
-  static auto* instance = new std::recursive_mutex;
-  return *instance;
-}
 
 std::string shape_text(c10::IntArrayRef sizes) {
   std::string text;
@@ -141,12 +137,6 @@ Value row_major_value(const at::Tensor& tensor) {
 }
 
 }  // namespace
-
-LaunchTurn::LaunchTurn() {
-  if (spmd_enabled()) {
-    lock_ = std::unique_lock(launch_mutex());
-  }
-}
 
 void mark_sharding(const at::Tensor& tensor, ShardingPtr sharding) {
   current_location();
@@ -309,59 +299,6 @@ at::Tensor shard_to_full(const at::Tensor& tensor, ShardingPtr sharding, c10::In
   assign_value(*whole.unsafeGetTensorImpl(),
                make_from_shard(row_major_value(tensor), sharding, type));
   return whole;
-}
-
-void keep_sharding(const at::Tensor& tensor, DeviceData& data) {
-  if (!spmd_enabled()) {
-    return;
-  }
-  LaunchTurn turn;
-  TraceLock lock;
-  StorageState& state = *state_of(tensor);
-  if (state.annotation && state.annotation->type == data.type) {
-    data.reshard(state.annotation->sharding);
-    return;
-  }
-  DeviceData* former = state.value() ? device_data(*state.value().node) : nullptr;
-  if (former != nullptr && former->type == data.type) {
-    data.reshard(former->sharding());
-  }
-}
-
-namespace {
-
-// How an output must lie, or null: as its storage is marked, or as the operation that makes it
-// says, or as what it replaces. A placement the compiler chose is kept so that the next step is
-// the same program, unless it is "everywhere", its choice for what depends on nothing sharded.
-ShardingPtr wanted_sharding(const StorageState& state, const Value& value, const Node* former) {
-  if (state.annotation && state.annotation->type == value.type()) {
-    return state.annotation->sharding;
-  }
-  if (ShardingPtr marked = sharding_of_node(value)) {
-    return marked;
-  }
-  DeviceData* data = former != nullptr ? device_data(*former) : nullptr;
-  if (data == nullptr || data->type != value.type()) {
-    return nullptr;
-  }
-  ShardingPtr sharding = data->sharding();
-  return data->sharding_is_free() && sharding->is_replicated() ? nullptr : sharding;
-}
-
-}  // namespace
-
-void place_graph(Graph& graph, const std::vector<StorageState*>& holders,
-                 const std::vector<const Node*>& former) {
-  graph.partitions = pjrt::partitions();
-  if (graph.partitions == 1) {
-    return;
-  }
-  for (const NodePtr& input : graph.inputs) {
-    graph.input_shardings.push_back(device_data(*input)->sharding());
-  }
-  for (size_t i = 0; i < holders.size(); ++i) {
-    graph.output_shardings.push_back(wanted_sharding(*holders[i], holders[i]->value(), former[i]));
-  }
 }
 
 }  // namespace torch_xla

@@ -1,4 +1,4 @@
-#include "storage/region.h"
+#include "trace/region.h"
 
 #include "base/error.h"
 #include "base/location.h"

@@ -1,4 +1,4 @@
-#include "storage/internal_ops.h"
+#include "values/internal_ops.h"
 
 #include "base/hasher.h"
 #include "base/location.h"

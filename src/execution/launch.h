@@ -3,7 +3,7 @@
 #pragma once
 
 #include "graph/promote.h"
-#include "storage/state.h"
+#include "values/state.h"
 
 #include <string>
 #include <vector>

@@ -1,9 +1,9 @@
-#include "storage/scope.h"
+#include "trace/scope.h"
 
 #include "base/error.h"
 #include "base/location.h"
-#include "storage/internal_ops.h"
-#include "storage/tensor.h"
+#include "trace/tensor.h"
+#include "values/internal_ops.h"
 
 #include <atomic>
 
@@ -20,6 +20,10 @@ std::atomic<int> active_scopes{0};
 const ScopePtr& no_scope() {
   static auto* sentinel = new ScopePtr(std::make_shared<TraceScope>("", 0, nullptr));
   return *sentinel;
+}
+
+const TraceScope* scope_of(const StorageState& state) {
+  return static_cast<const TraceScope*>(state.scope.get());  // nothing else owns storages
 }
 
 bool is_visible(const TraceScope* owner, const TraceScope* from) {
@@ -124,10 +128,10 @@ ScopeGuard::ScopeGuard(ScopePtr scope)
 ScopeGuard::~ScopeGuard() { --active_scopes; }
 
 void check_scope(const StorageState& state) {
-  if (is_visible(state.scope.get(), current_scope())) {
+  if (is_visible(scope_of(state), current_scope())) {
     return;
   }
-  throw Error("this tensor was made while the pure function " + state.scope->name +
+  throw Error("this tensor was made while the pure function " + scope_of(state)->name +
               " was being traced and has no value outside of it (used at " +
               location_of(last_location()).str() +
               "): return it from the function instead of keeping it in a variable or attribute");

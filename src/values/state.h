@@ -1,5 +1,5 @@
 // What a storage of the xla device holds: a value. Recorded but not yet computed values are
-// *pending*; sync (storage/sync.h) turns them into Data leaves.
+// *pending*; sync (execution/sync.h) turns them into Data leaves.
 //
 // Threads: every member below, and Node::visit, is guarded by the trace lock. It is held for the
 // recording of one operation or the collection of one graph, never while compiling, executing,
@@ -17,6 +17,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <unordered_set>
 
 namespace torch_xla {
 
@@ -93,24 +94,29 @@ using DeviceDataPtr = c10::intrusive_ptr<DeviceData>;
 
 DeviceData* device_data(const Node& node);  // null unless node is a Data leaf
 
-class TraceScope;
+struct StorageState;
+
+// What storages made during a trace belong to (trace/scope.h).
+struct StateOwner {
+  std::unordered_set<StorageState*> own;  // still alive; guarded by the trace lock
+};
 
 // Owned by the storage's DataPtr, and for a moment by a sync; dropped without the trace lock held.
 struct StorageState : std::enable_shared_from_this<StorageState> {
-  explicit StorageState(int device, std::shared_ptr<TraceScope> scope = nullptr);
+  explicit StorageState(int device, std::shared_ptr<StateOwner> scope = nullptr);
   ~StorageState();
   StorageState(const StorageState&) = delete;
   StorageState& operator=(const StorageState&) = delete;
 
   const int device;
-  const std::shared_ptr<TraceScope> scope;  // the trace it was made in (storage/scope.h), or null
+  const std::shared_ptr<StateOwner> scope;  // the trace it was made in, or null
 
   const Value& value() const { return value_; }  // empty: never written
   // Replaces the value; links or unlinks the pending list.
   void set_value(Value value);
   bool pending() const { return value_ && value_.node->kind == Node::Kind::Op; }
 
-  // How the user wants values of this type to lie on the devices (storage/sharding.h), or null.
+  // How the user wants values of this type to lie on the devices (spmd/marks.h), or null.
   struct Annotation {
     ShardingPtr sharding;
     TensorType type;

@@ -1,4 +1,4 @@
-#include "storage/launch.h"
+#include "execution/launch.h"
 
 #include "base/error.h"
 #include "metrics/metrics.h"

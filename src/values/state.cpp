@@ -1,8 +1,7 @@
-#include "storage/state.h"
+#include "values/state.h"
 
 #include "base/error.h"
 #include "pjrt/sharded_buffer.h"
-#include "storage/scope.h"
 
 #include <c10/core/CPUAllocator.h>
 
@@ -237,7 +236,7 @@ class PendingList {
   size_t size_ = 0;
 };
 
-StorageState::StorageState(int device, std::shared_ptr<TraceScope> owner)
+StorageState::StorageState(int device, std::shared_ptr<StateOwner> owner)
     : device(device), scope(std::move(owner)) {
   if (scope) {
     TraceLock lock;

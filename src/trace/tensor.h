@@ -2,7 +2,7 @@
 // an address that is unique, stable and never dereferenced. Any thread.
 #pragma once
 
-#include "storage/state.h"
+#include "values/state.h"
 
 #include <ATen/core/Tensor.h>
 

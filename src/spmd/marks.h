@@ -1,26 +1,15 @@
-// SPMD mode: how the values of storages lie on the devices. The user's word is kept with the
-// storage (StorageState::annotation); a leaf knows how it lies; what nobody decided the compiler
-// decides. Any thread, without locks unless said otherwise.
+// SPMD mode: what users say of how the values of storages lie on the devices, and what they ask.
+// Their word is kept with the storage (StorageState::annotation); execution/placement.h acts on
+// it. Any thread, without locks.
 #pragma once
 
 #include "ir/graph.h"
-#include "storage/tensor.h"
+#include "trace/tensor.h"
 
 #include <optional>
 #include <string>
 
 namespace torch_xla {
-
-// Programs over several devices are launched one after the other: devices that met them in
-// different orders would wait for each other, and each program must know how its inputs lie.
-// Taken before the trace lock; costs nothing outside of SPMD mode.
-class LaunchTurn {
- public:
-  LaunchTurn();
-
- private:
-  std::unique_lock<std::recursive_mutex> lock_;
-};
 
 // The tensor's values lie on the devices as said, from now on and after each update. Refuses a
 // tensor that is marked otherwise.
@@ -46,13 +35,5 @@ void load_local_shards(const at::Tensor& tensor, const std::vector<at::Tensor>& 
 // A manually partitioned region: a tensor of each device's piece, and back.
 at::Tensor full_to_shard(const at::Tensor& tensor, ShardingPtr sharding);
 at::Tensor shard_to_full(const at::Tensor& tensor, ShardingPtr sharding, c10::IntArrayRef sizes);
-
-// A new value for the whole storage of `tensor` lies as the one before.
-void keep_sharding(const at::Tensor& tensor, DeviceData& data);
-
-// With the trace lock and a launch turn held: sets the graph's shardings. `holders`, parallel to
-// its outputs: a storage that holds each. `former`: the leaf it held before, or null.
-void place_graph(Graph& graph, const std::vector<StorageState*>& holders,
-                 const std::vector<const Node*>& former);
 
 }  // namespace torch_xla

@@ -1,8 +1,8 @@
-#include "storage/tensor.h"
+#include "trace/tensor.h"
 
 #include "metrics/metrics.h"
-#include "storage/internal_ops.h"
-#include "storage/scope.h"
+#include "trace/scope.h"
+#include "values/internal_ops.h"
 
 #include <c10/core/Allocator.h>
 #include <c10/core/TensorImpl.h>

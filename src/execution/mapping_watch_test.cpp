@@ -1,4 +1,4 @@
-#include "storage/mapping_watch.h"
+#include "execution/mapping_watch.h"
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,11 @@
 // Values between host memory and storages.
+#include "execution/placement.h"
+#include "execution/sync.h"
 #include "metrics/metrics.h"
 #include "sharding/spmd.h"
-#include "storage/internal_ops.h"
-#include "storage/scope.h"
-#include "storage/sharding.h"
-#include "storage/sync.h"
 #include "timeline/timeline.h"
+#include "trace/scope.h"
+#include "values/internal_ops.h"
 
 #include <ATen/ops/clone.h>
 #include <ATen/ops/empty.h>

@@ -1,12 +1,12 @@
-#include "storage/programs.h"
+#include "execution/programs.h"
 
 #include "base/env.h"
 #include "base/location.h"
+#include "execution/mapping_watch.h"
 #include "pjrt/client.h"
 #include "pjrt/machine.h"
 #include "program/memory_cache.h"
 #include "stablehlo/builder.h"
-#include "storage/mapping_watch.h"
 
 #include <algorithm>
 #include <mutex>
