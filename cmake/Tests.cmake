@@ -15,13 +15,14 @@ elseif(test_sources)
     precompile_header(aten_test_objects cmake/aten_pch.h)
     target_sources(torch_xla_tests PRIVATE $<TARGET_OBJECTS:aten_test_objects>)
   endif()
+  # Tests of lowering and programs want programs at once: those of tiers choose for themselves.
   # Every test that needs a plugin takes it from here; the suite of what a plugin must do runs a
   # second time, with the other one.
   gtest_discover_tests(torch_xla_tests DISCOVERY_MODE PRE_TEST
-    PROPERTIES ENVIRONMENT "TORCH_XLA_PLUGIN_PATH=${EMBEDDED_PLUGIN}")
+    PROPERTIES ENVIRONMENT "TORCH_XLA_PLUGIN_PATH=${EMBEDDED_PLUGIN};TORCH_XLA_TIERS=off")
   gtest_discover_tests(torch_xla_tests DISCOVERY_MODE PRE_TEST
     TEST_FILTER "PluginTest*:FfiTest*" TEST_PREFIX "xla_cpu_pjrt/"
-    PROPERTIES ENVIRONMENT "TORCH_XLA_PLUGIN_PATH=${PJRT_DIR}/xla_cpu_pjrt.so")
+    PROPERTIES ENVIRONMENT "TORCH_XLA_PLUGIN_PATH=${PJRT_DIR}/xla_cpu_pjrt.so;TORCH_XLA_TIERS=off")
 
   # The generated pages of docs/ are those of the tables in the source.
   add_executable(reference_pages dev/reference_pages.cpp)

@@ -17,6 +17,7 @@ LAYERS = [
     "values",
     "interpret",
     "host_ops",
+    "tiers",
     "graph",
     "explain",
     "lower",
@@ -29,7 +30,7 @@ LAYERS = [
     "metrics",
     "base",
 ]
-ATEN_LAYERS = set(LAYERS[: LAYERS.index("graph")])
+ATEN_LAYERS = set(LAYERS[: LAYERS.index("tiers")])
 MAX_LINES = 600
 METRICS = Path("src/metrics/metrics.inc")
 

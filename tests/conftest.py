@@ -20,9 +20,10 @@ import torch_xla  # noqa: E402, F401  (every test may use the device)
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--mode",
-        choices=("lazy", "eager", "pjrt"),
+        choices=("lazy", "eager", "pjrt", "interpreted"),
         default="lazy",
-        help="run the tests in this mode of the device (pjrt: eager, a program per operation)",
+        help="run the tests in this mode of the device (pjrt: eager, a program per operation; "
+        "interpreted: lazy, but no graph is ever compiled)",
     )
     parser.addoption(
         "--full",
@@ -36,7 +37,11 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers", "lazy_only: tests what lazy mode alone promises, such as the number of programs"
     )
     mode = config.getoption("--mode")
-    if mode != "lazy":
+    # Programs are what most tests test; tests/test_tiers.py and --mode interpreted do the rest.
+    os.environ["TORCH_XLA_TIERS"] = "counted" if mode == "interpreted" else "off"
+    if mode == "interpreted":
+        os.environ["TORCH_XLA_TIER_RUNS"] = "1000000"
+    elif mode != "lazy":
         os.environ["TORCH_XLA_EAGER"] = "pjrt" if mode == "pjrt" else "host"
         torch_xla.experimental.eager_mode(True)
 

@@ -36,6 +36,8 @@ struct CompileOptions {
   bool full_graph = false;  // reading a value inside throws
   std::optional<int64_t> max_different_graphs;
   std::map<std::string, std::string> xla_options;  // by the name of XLA's flag
+  // When its first runs are interpreted: "counted", "async", "off"; empty: as TORCH_XLA_TIERS says.
+  std::string tiers;
 };
 
 class CompiledFunction;
@@ -102,6 +104,7 @@ struct Recompile {
   int line = 0;
   double seconds = 0;
   size_t operations = 0;
+  bool compiled = false;       // false: its operations run one by one, so far
   bool from_disk = false;      // loaded from the disk cache instead of compiled
   size_t compilation = 0;      // the how-manieth of this name
   std::string cause;           // a word to count by: "first", "shape", "new operation"

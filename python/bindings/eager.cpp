@@ -13,9 +13,10 @@ namespace {
 
 std::shared_ptr<CompiledFunction> make_function(std::string name, bool full_graph,
                                                 std::optional<int64_t> max_different_graphs,
-                                                std::map<std::string, std::string> xla_options) {
-  return make_compiled_function(
-      {std::move(name), full_graph, max_different_graphs, std::move(xla_options)});
+                                                std::map<std::string, std::string> xla_options,
+                                                std::string tiers) {
+  return make_compiled_function({std::move(name), full_graph, max_different_graphs,
+                                 std::move(xla_options), std::move(tiers)});
 }
 
 int64_t host_address(const at::Tensor& tensor) {
@@ -34,7 +35,8 @@ void bind_eager(pybind11::module& m) {
   m.def("host_address", &host_address, NoGil());
   pybind11::class_<CompiledFunction, std::shared_ptr<CompiledFunction>>(m, "CompiledFunction")
       .def(pybind11::init(&make_function), pybind11::arg("name"), pybind11::arg("full_graph"),
-           pybind11::arg("max_different_graphs"), pybind11::arg("xla_options"));
+           pybind11::arg("max_different_graphs"), pybind11::arg("xla_options"),
+           pybind11::arg("tiers"));
   pybind11::class_<CompileRegion, std::shared_ptr<CompileRegion>>(m, "CompileRegion")
       .def(pybind11::init<std::shared_ptr<CompiledFunction>>(), NoGil())
       .def("end", &CompileRegion::end, NoGil());

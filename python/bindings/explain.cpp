@@ -9,7 +9,8 @@ namespace {
 pybind11::dict as_dict(const explain::CompileEvent& event) {
   using namespace pybind11::literals;
   return pybind11::dict("serial"_a = event.serial, "time"_a = event.time, "name"_a = event.name,
-                        "file"_a = event.file, "line"_a = event.line, "seconds"_a = event.seconds,
+                        "file"_a = event.file, "line"_a = event.line, "compiled"_a = event.compiled,
+                        "interpreted"_a = event.interpreted, "seconds"_a = event.seconds,
                         "operations"_a = event.operations, "from_disk"_a = event.from_disk,
                         "compilation"_a = event.compilation, "cause"_a = event.cause,
                         "reason"_a = event.reason, "advice"_a = event.advice);

@@ -2,6 +2,7 @@
 
 #include "base/env.h"
 #include "base/error.h"
+#include "base/interrupt.h"
 
 #include <deque>
 
@@ -24,6 +25,14 @@ void forward_warning(const std::string& message) {
   }
 }
 
+// Python runs signal handlers on its main thread; what they raise goes on through the core.
+void raise_if_interrupted() {
+  pybind11::gil_scoped_acquire gil;
+  if (PyErr_CheckSignals() != 0) {
+    throw pybind11::error_already_set();
+  }
+}
+
 void bind_errors(pybind11::module& m) {
   pybind11::register_exception_translator([](std::exception_ptr pointer) {
     try {
@@ -39,6 +48,7 @@ void bind_errors(pybind11::module& m) {
     warning_callback() = std::move(callback);
     set_warning_handler(&forward_warning);
   });
+  set_interrupt_handler(&raise_if_interrupted);
   m.def("environment_markdown", &env::markdown);
 }
 

@@ -3,6 +3,7 @@
 #include "execution/sync.h"
 #include "record/autograd_threads.h"
 #include "record/registration.h"
+#include "tiers/background.h"
 
 namespace torch_xla {
 
@@ -49,6 +50,7 @@ void bind_sync(pybind11::module& m) {
   m.def("drain_autograd_threads", &drain_autograd_threads, NoGil());
   m.def("sync", &sync, pybind11::arg("device") = -1, pybind11::arg("wait") = false,
         pybind11::arg("name") = "", NoGil());
+  m.def("watch_exit", &tiers::watch_exit);
   m.def("sync_tensors", &sync_tensors, NoGil());
   m.def("wait_device_ops", &wait, pybind11::arg("device") = -1, NoGil());
   m.def("tensor_id", &tensor_id);

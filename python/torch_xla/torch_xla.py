@@ -46,6 +46,7 @@ def compile(
     name: str | None = None,
     max_different_graphs: int | None = None,
     custom_compile_options: Mapping[str, bool | int | float | str] | None = None,
+    tiers: str | None = None,
 ) -> Any:
     """One program per call of a function or module, or per `with torch_xla.compile():`.
 
@@ -53,9 +54,11 @@ def compile(
     inside, operations are recorded, in eager mode too; at the end they run. A region inside a
     region joins it. `full_graph`: whatever would run something earlier raises RuntimeError.
     `max_different_graphs`: more than that many different graphs raise RuntimeError with the
-    differences. `custom_compile_options`: XLA's options by name, for these programs.
+    differences. `custom_compile_options`: XLA's options by name, for these programs. `tiers`:
+    whether the first runs are interpreted while the program is compiled in the background, as
+    TORCH_XLA_TIERS says for all: "counted", "async" or "off".
     """
-    compiled = compiling.Compiled(name, full_graph, max_different_graphs, custom_compile_options)
+    compiled = compiling.Compiled(name, full_graph, max_different_graphs, custom_compile_options, tiers)
     return compiled if f is None else compiled(f)
 
 

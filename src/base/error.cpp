@@ -2,16 +2,51 @@
 
 #include <atomic>
 #include <cstdio>
+#include <mutex>
+#include <vector>
 
 namespace torch_xla {
 
 namespace {
 std::atomic<WarningHandler> warning_handler{nullptr};
+
+thread_local bool deferring = false;
+std::atomic<bool> any_deferred{false};
+std::mutex deferred_mutex;
+
+std::vector<std::string>& deferred() {
+  static auto* messages = new std::vector<std::string>;
+  return *messages;
+}
 }  // namespace
+
+DeferWarnings::DeferWarnings() : outer_(deferring) { deferring = true; }
+DeferWarnings::~DeferWarnings() { deferring = outer_; }
+
+void issue_deferred_warnings() {
+  if (!any_deferred.load(std::memory_order_relaxed) || deferring) {
+    return;
+  }
+  std::vector<std::string> messages;
+  {
+    std::lock_guard<std::mutex> lock(deferred_mutex);
+    messages.swap(deferred());
+    any_deferred = false;
+  }
+  for (const std::string& message : messages) {
+    warn(message);
+  }
+}
 
 void set_warning_handler(WarningHandler handler) { warning_handler = handler; }
 
 void warn(const std::string& message) {
+  if (deferring) {
+    std::lock_guard<std::mutex> lock(deferred_mutex);
+    deferred().push_back(message);
+    any_deferred = true;
+    return;
+  }
   WarningHandler handler = warning_handler;
   if (handler != nullptr) {
     handler(message);

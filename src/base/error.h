@@ -21,6 +21,21 @@ class OutOfMemoryError : public Error {
 // Prints "torch_xla: <message>" as a warning through the front end's channel (Python's warnings
 // once bound, else stderr).
 void warn(const std::string& message);
+// While it lives, warnings of its thread are kept for issue_deferred_warnings(): the front end's
+// channel may take locks that a thread of ours must not wait for.
+class DeferWarnings {
+ public:
+  DeferWarnings();
+  ~DeferWarnings();
+  DeferWarnings(const DeferWarnings&) = delete;
+  DeferWarnings& operator=(const DeferWarnings&) = delete;
+
+ private:
+  bool outer_;
+};
+// On a thread of the user's, without locks. Costs a relaxed load when there are none.
+void issue_deferred_warnings();
+
 using WarningHandler = void (*)(const std::string&);
 void set_warning_handler(WarningHandler handler);
 

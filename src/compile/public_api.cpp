@@ -19,6 +19,9 @@ std::shared_ptr<CompiledFunction> make_compiled_function(CompileOptions options)
   function->full_graph = options.full_graph;
   function->max_different_graphs = options.max_different_graphs;
   function->xla_options = std::move(options.xla_options);
+  if (!options.tiers.empty()) {
+    function->tiers = tiers::parse_policy(options.tiers);
+  }
   return function;
 }
 

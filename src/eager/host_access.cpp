@@ -15,12 +15,6 @@ namespace {
 
 constexpr size_t kFewEntries = 12;
 
-c10::Storage allocate(size_t nbytes) {
-  c10::Allocator* allocator = c10::GetCPUAllocator();
-  return c10::Storage(c10::Storage::use_byte_size_t(), nbytes, allocator->allocate(nbytes),
-                      allocator, /*resizable=*/true);
-}
-
 // The frame of a storage, as the tensor that covers it sees it; flat if none does.
 TensorType frame_of(const at::Tensor& tensor, size_t storage_nbytes) {
   bool covers = tensor.storage_offset() == 0 && tensor.nbytes() == storage_nbytes &&
@@ -121,7 +115,7 @@ void HostAccess::unpin_all() {
 
 bool HostAccess::replace(Entry& entry) {
   size_t nbytes = std::max(entry.storage.nbytes(), entry.host.nbytes());
-  c10::Storage memory = allocate(nbytes);
+  c10::Storage memory = allocate_on_host(nbytes);
   auto* bytes = static_cast<char*>(memory.mutable_data());
   if (entry.host.nbytes() > 0) {
     std::memcpy(bytes, entry.host.data(), entry.host.nbytes());
@@ -169,8 +163,8 @@ void HostAccess::open() {
     if (!pin_all(pending, missing)) {
       for (Entry* entry : missing) {
         size_t nbytes = entry->storage.nbytes();
-        NodePtr leaf =
-            host_leaf(frame_of(entry->first, nbytes), entry->state->device, allocate(nbytes));
+        NodePtr leaf = host_leaf(frame_of(entry->first, nbytes), entry->state->device,
+                                 allocate_on_host(nbytes));
         TraceLock lock;
         if (!entry->state->value()) {
           entry->state->set_value({std::move(leaf), 0});

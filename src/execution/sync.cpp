@@ -1,13 +1,12 @@
 #include "execution/sync.h"
 
-#include "base/error.h"
 #include "base/location.h"
+#include "execution/launcher.h"
 #include "execution/placement.h"
-#include "execution/programs.h"
 #include "graph/collect.h"
-#include "graph/promote.h"
 #include "metrics/metrics.h"
 #include "sharding/spmd.h"
+#include "tiers/structure.h"
 #include "timeline/timeline.h"
 #include "trace/region.h"
 #include "trace/scope.h"
@@ -15,7 +14,6 @@
 #include <c10/util/flat_hash_map.h>
 
 #include <algorithm>
-#include <chrono>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -23,25 +21,11 @@ namespace torch_xla {
 
 namespace {
 
-// One storage whose pending value a program computes.
-struct Result {
-  StatePtr state;
-  Value value;
-  NodePtr committed;  // where it returns to when the program fails
-  NodePtr leaf;       // what it holds from now on
-};
-
 enum class RunMode { Lazy, Eager };  // Eager: one operation of eager mode
 
 struct Run {
-  int device = 0;
-  std::string name;
-  RunMode mode = RunMode::Lazy;
-  Graph graph;
-  std::vector<Result> results;
-  std::vector<bool> donated;           // per graph input
-  std::vector<DeviceDataPtr> outputs;  // per graph output
-  std::unique_ptr<InputHold> hold;
+  Execution execution;
+  std::string name;  // where no other was given
 };
 
 struct ValueHash {
@@ -50,20 +34,22 @@ struct ValueHash {
   }
 };
 
-// With the trace lock held: builds the graph of the states' pending values and replaces these by
-// promised Data leaves, so that other threads go on recording on top of them at once.
+std::string default_name(const Graph& graph, RunMode mode) {
+  if (mode == RunMode::Eager && !graph.nodes.empty()) {
+    return "eager " + graph.nodes.back().node->signature->op;
+  }
+  return graph.nodes.empty() ? "sync" : "sync at " + location_of(last_location()).str();
+}
+
+// With the trace lock held: builds the graph of the states' pending values and promises these.
 Run prepare(int device, std::vector<StatePtr> states, bool donate, RunMode mode = RunMode::Lazy) {
-  Run run;
-  run.device = device;
-  run.mode = mode;
   std::vector<Value> outputs;
   std::vector<const Node*> former;
   std::vector<StorageState*> holders;
   ska::flat_hash_map<Value, size_t, ValueHash> output_index;
   std::vector<size_t> index_of_state;
   output_index.reserve(states.size());
-  run.results.reserve(states.size());
-  for (StatePtr& state : states) {
+  for (const StatePtr& state : states) {
     const Value& value = state->value();
     auto [found, inserted] = output_index.emplace(value, outputs.size());
     if (inserted) {
@@ -72,101 +58,49 @@ Run prepare(int device, std::vector<StatePtr> states, bool donate, RunMode mode 
       holders.push_back(state.get());
     }
     index_of_state.push_back(found->second);
-    run.results.push_back({std::move(state), value, nullptr, nullptr});
   }
-  run.graph = collect_graph(outputs);
+  auto graph = std::make_shared<Graph>(collect_graph(outputs));
   if (spmd_enabled()) {
-    place_graph(run.graph, holders, former);
+    place_graph(*graph, holders, former);
   }
   if (donate) {
-    assign_donations(run.graph, former);
+    assign_donations(*graph, former);
   }
   if (const ActiveRegion* region = current_region()) {
-    run.graph.xla_options = region->function->xla_options;
+    graph->xla_options = region->function->xla_options;
   }
-  run.graph.numbers_are_inputs = mode == RunMode::Eager;
-  finish_graph(run.graph);
-  run.donated = donated_inputs(run.graph);
-  run.hold = std::make_unique<InputHold>(run.graph.inputs, run.donated);
-  for (const Value& output : outputs) {
-    run.outputs.push_back(c10::make_intrusive<DeviceData>(output.type(), device));
-  }
-  for (size_t i = 0; i < run.results.size(); ++i) {
-    Result& result = run.results[i];
-    result.committed = result.state->committed;
-    result.leaf = run.outputs[index_of_state[i]];
-    result.state->set_value({result.leaf, 0});
+  graph->numbers_are_inputs = mode == RunMode::Eager;
+  finish_graph(*graph);
+  std::string name = default_name(*graph, mode);
+  std::vector<NodePtr> leaves = graph->inputs;
+  std::vector<bool> donated = donated_inputs(*graph);
+  Run run{Execution(std::move(graph), std::move(leaves), std::move(donated), device),
+          std::move(name)};
+  for (size_t i = 0; i < states.size(); ++i) {
+    NodePtr before = states[i]->committed;
+    run.execution.assign(std::move(states[i]), index_of_state[i], std::move(before));
   }
   return run;
 }
 
-std::string run_name(const Run& run, const ActiveRegion* region) {
-  if (!run.name.empty()) {
-    return run.name;
-  }
-  if (region != nullptr && !region->function->name.empty()) {
-    return region->function->name;
-  }
-  if (run.mode == RunMode::Eager && !run.graph.nodes.empty()) {
-    return "eager " + run.graph.nodes.back().node->signature->op;
-  }
-  return run.graph.nodes.empty() ? "sync" : "sync at " + location_of(last_location()).str();
+void execute(Run& run, const std::string& given) {
+  const ActiveRegion* region = current_region();
+  const bool unnamed = region == nullptr || region->function->name.empty();
+  run.execution.run(!given.empty() ? given : unnamed ? run.name : region->function->name);
 }
 
-// Storages whose former buffer still exists return to it, as if the step had not been recorded;
-// what was new in the step carries the error to whoever reads it.
-void roll_back(Run& run, const std::exception_ptr& error) {
-  for (const auto& output : run.outputs) {
-    output->fail(error);
-  }
-  TraceLock lock;
-  for (Result& result : run.results) {
-    bool untouched = result.state->value().node == result.leaf;
-    if (untouched && result.committed && !device_data(*result.committed)->is_lost()) {
-      result.state->set_value({result.committed, 0});
+// All of them, whatever becomes of one; then throws the first error.
+void execute_all(std::vector<Run>& runs, const std::string& name = {}) {
+  std::exception_ptr first;
+  for (Run& run : runs) {
+    try {
+      execute(run, name);
+    } catch (...) {
+      first = first ? first : std::current_exception();
     }
   }
-}
-
-VariantPtr find_variant(const Run& run, const ActiveRegion* region) {
-  auto structure = find_structure(run.graph);
-  if (run.mode == RunMode::Lazy) {
-    return structure->find_or_compile(run.graph, run_name(run, region));
-  }
-  auto start = std::chrono::steady_clock::now();
-  bool compiled = false;
-  VariantPtr variant = structure->find_or_compile(run.graph, run_name(run, region), &compiled);
-  if (compiled) {
-    std::chrono::duration<double, std::nano> spent = std::chrono::steady_clock::now() - start;
-    metrics::counter("EagerOpCompileCount").add();
-    metrics::metric("EagerOpCompileTime").add(spent.count());
-  }
-  return variant;
-}
-
-void execute(Run run) {
-  if (run.graph.outputs.empty()) {
-    return;
-  }
-  try {
-    ActiveRegion* region = current_region();
-    if (region != nullptr) {
-      region->function->admit(run.graph);
-    }
-    const std::string name = run_name(run, region);
-    VariantPtr variant = find_variant(run, region);
-    Launched launched =
-        launch_program(run.graph, *variant, name, run.graph.inputs, run.donated, run.device);
-    for (size_t i = 0; i < launched.outputs.size(); ++i) {
-      const auto& wanted = run.graph.output_shardings;
-      run.outputs[i]->fulfil(launched.outputs[i], !wanted.empty() && wanted[i] == nullptr);
-    }
-    run.hold.reset();
-    run.graph = {};
-    note_in_flight(run.device, std::move(launched.completion));
-  } catch (...) {
-    roll_back(run, std::current_exception());
-    throw;
+  if (first) {
+    std::rethrow_exception(first);
   }
 }
 
@@ -231,8 +165,7 @@ void sync_device(int device, bool wait, const std::string& name) {
     states = pending_states(device);
     return prepare(device, std::move(states), true);
   }();
-  run.name = name;
-  execute(std::move(run));
+  execute(run, name);
   if (wait) {
     wait_device(device);
   }
@@ -260,9 +193,7 @@ void run_eagerly(const std::vector<StatePtr>& states) {
       runs.push_back(prepare(device, pending, false, RunMode::Eager));
     }
   }
-  for (Run& run : runs) {
-    execute(std::move(run));
-  }
+  execute_all(runs);
 }
 
 void sync_storages(const std::vector<StatePtr>& states, const std::string& name) {
@@ -291,10 +222,7 @@ void sync_storages(const std::vector<StatePtr>& states, const std::string& name)
       runs.push_back(prepare(device, with_shared_values(pending, all[device]), false));
     }
   }
-  for (Run& run : runs) {
-    run.name = name;
-    execute(std::move(run));
-  }
+  execute_all(runs, name);
 }
 
 DeviceDataPtr materialize_data(const at::Tensor& tensor) {
@@ -337,7 +265,9 @@ std::string pending_text(const std::vector<at::Tensor>& tensors, GraphText kind)
   if (kind == GraphText::Ir) {
     return graph_text(graph);
   }
-  VariantPtr variant = find_structure(graph)->find_or_compile(graph, "text");
+  tiers::Options options;
+  options.policy = tiers::Policy::Off;
+  VariantPtr variant = find_structure(graph)->choose(graph, "text", options);
   return kind == GraphText::StableHlo ? variant->program->text()
                                       : variant->program->executable().optimized_hlo();
 }

@@ -17,13 +17,6 @@ constexpr const char* kJoinedAdvice =
     "run it before the step: torch_xla.sync(), or torch_xla.compile around the step, which "
     "does so by itself";
 
-bool same_number(const Number& x, const Number& y) {
-  auto bits = [](double value) { return std::bit_cast<uint64_t>(value); };
-  return x.kind == y.kind && x.integer == y.integer &&
-         bits(x.floating.real()) == bits(y.floating.real()) &&
-         bits(x.floating.imag()) == bits(y.floating.imag());
-}
-
 class Comparison {
  public:
   Comparison(const GraphSummary& before, const GraphSummary& now, bool region)

@@ -11,6 +11,7 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <optional>
 
 namespace torch_xla::explain {
 
@@ -65,10 +66,31 @@ class History {
     }
   }
 
-  // Numbers the event; returns it with the most frequent cause under its name.
-  std::pair<CompileEvent, std::string> add(CompileEvent event) {
+  uint64_t add(CompileEvent event) {
     std::lock_guard<std::mutex> lock(mutex_);
     event.serial = ++last_serial_;
+    events_.push_back(std::move(event));
+    if (events_.size() > kKeptEvents) {
+      events_.pop_front();
+    }
+    return last_serial_;
+  }
+
+  // The event with its program, and the most frequent cause under its name; nothing if the event
+  // was dropped meanwhile.
+  std::optional<std::pair<CompileEvent, std::string>> compiled(uint64_t serial, double seconds,
+                                                               bool from_disk,
+                                                               int64_t interpreted) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const uint64_t first = last_serial_ - events_.size() + 1;
+    if (serial < first) {
+      return std::nullopt;
+    }
+    CompileEvent& event = events_[serial - first];
+    event.compiled = true;
+    event.seconds = seconds;
+    event.from_disk = from_disk;
+    event.interpreted = interpreted;
     Named& named = names_[event.name];
     event.compilation = ++named.compilations;
     ++named.causes[event.cause];
@@ -76,11 +98,7 @@ class History {
     for (const auto& [cause, count] : named.causes) {
       frequent = count > named.causes[frequent] ? cause : frequent;
     }
-    events_.push_back(event);
-    if (events_.size() > kKeptEvents) {
-      events_.pop_front();
-    }
-    return {std::move(event), std::move(frequent)};
+    return std::pair(event, std::move(frequent));
   }
 
   std::vector<CompileEvent> events(uint64_t after) const {
@@ -157,6 +175,23 @@ void warn_often(const CompileEvent& event, const std::string& frequent_cause) {
        " torch_xla.debug.recompiles() lists all; this warning is given once.");
 }
 
+void say(const std::string& text) {
+  if (env::flag("TORCH_XLA_EXPLAIN")) {
+    std::fprintf(stderr, "torch_xla: %s\n", text.c_str());
+  }
+}
+
+// A long compilation behind the program's back ends: say what changes now.
+void announce(const CompileEvent& event) {
+  const int64_t limit = env::integer("TORCH_XLA_PROGRESS");
+  if (limit > 0 && event.interpreted > 0 && event.seconds >= static_cast<double>(limit)) {
+    std::fprintf(stderr,
+                 "torch_xla: %s runs compiled from here on, after %lld runs without its program "
+                 "(%.1f s in the background; TORCH_XLA_PROGRESS=0 hides this)\n",
+                 event.name.c_str(), static_cast<long long>(event.interpreted), event.seconds);
+  }
+}
+
 }  // namespace
 
 std::string describe(const CompileEvent& event) {
@@ -168,8 +203,7 @@ std::string describe(const CompileEvent& event) {
          (event.advice.empty() ? "" : ". Advice: " + event.advice);
 }
 
-void note_compiled(const Graph& graph, const std::string& name, std::vector<bool> promoted,
-                   double seconds, bool from_disk) {
+uint64_t note_graph(const Graph& graph, const std::string& name, std::vector<bool> promoted) {
   auto summary = std::make_shared<const GraphSummary>(summarize(graph, name, std::move(promoted)));
   History& history = History::instance();
   const Nearest nearest = history.nearest(*summary);
@@ -184,19 +218,25 @@ void note_compiled(const Graph& graph, const std::string& name, std::vector<bool
   event.name = name;
   event.file = location_of(last_location()).file;
   event.line = location_of(last_location()).line;
-  event.seconds = seconds;
   event.operations = summary->operations.size();
-  event.from_disk = from_disk;
+  event.eager = graph.numbers_are_inputs;
   event.cause = std::move(why.cause);
   event.reason = std::move(why.reason);
   event.advice = std::move(why.advice);
-  auto [numbered, frequent_cause] = history.add(std::move(event));
-  if (env::flag("TORCH_XLA_EXPLAIN")) {
-    std::fprintf(stderr, "torch_xla: %s\n", describe(numbered).c_str());
+  return history.add(std::move(event));
+}
+
+void note_compiled(uint64_t serial, double seconds, bool from_disk, int64_t interpreted) {
+  auto noted = History::instance().compiled(serial, seconds, from_disk, interpreted);
+  if (!noted) {
+    return;
   }
-  // An operation of eager mode (its numbers are inputs) has a program for each kind of call.
-  if (numbered.compilation == kWarnedRecompilation + 1 && !graph.numbers_are_inputs) {
-    warn_often(numbered, frequent_cause);
+  const auto& [event, frequent_cause] = *noted;
+  say(describe(event));
+  announce(event);
+  // An operation of eager mode has a program for each kind of call.
+  if (event.compilation == kWarnedRecompilation + 1 && !event.eager) {
+    warn_often(event, frequent_cause);
   }
 }
 

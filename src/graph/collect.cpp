@@ -1,6 +1,8 @@
 #include "graph/collect.h"
 
 #include "base/hasher.h"
+#include "base/location.h"
+#include "stablehlo/builder.h"
 
 #include <atomic>
 
@@ -82,6 +84,12 @@ class Collector {
   std::vector<Frame> stack_;
 };
 
+std::string reference_text(GraphValue value) {
+  std::string name = value.producer < 0 ? "%in" + std::to_string(value.index)
+                                        : "%" + std::to_string(value.producer);
+  return value.producer >= 0 && value.index > 0 ? name + "#" + std::to_string(value.index) : name;
+}
+
 uint64_t pack(GraphValue value) {
   return (static_cast<uint64_t>(static_cast<uint32_t>(value.producer)) << 32) | value.index;
 }
@@ -127,6 +135,49 @@ void finish_graph(Graph& graph) {
   }
   graph.hash = hasher.low();
   graph.hash_high = hasher.high();
+}
+
+Graph without_values(const Graph& graph) {
+  Graph copy = graph;
+  for (NodePtr& input : copy.inputs) {
+    input = make_parameter_node(input->type(0));
+  }
+  for (GraphNode& entry : copy.nodes) {
+    NodePtr node = c10::make_intrusive<Node>();
+    node->location = entry.node->location;
+    node->signature = entry.node->signature;
+    node->signature_owner = entry.node->signature_owner;
+    node->numbers = entry.node->numbers;
+    node->operands.resize(entry.node->operands.size());  // the graph's own links say which
+    entry.node = std::move(node);
+  }
+  return copy;
+}
+
+std::string graph_text(const Graph& graph) {
+  std::string text;
+  for (size_t i = 0; i < graph.inputs.size(); ++i) {
+    text +=
+        "%in" + std::to_string(i) + ": " + stablehlo::type_string(graph.inputs[i]->type(0)) + "\n";
+  }
+  for (size_t n = 0; n < graph.nodes.size(); ++n) {
+    const GraphNode& entry = graph.nodes[n];
+    const Node& node = *entry.node;
+    text += "%" + std::to_string(n) + " = " + node.signature->op + "(";
+    for (size_t i = 0; i < node.operands.size(); ++i) {
+      text += (i > 0 ? ", " : "") + reference_text(graph.operands[entry.first_operand + i]);
+    }
+    text += "): " + stablehlo::type_string(node.type(0));
+    if (node.location != 0) {
+      text += "  # " + location_of(node.location).str();
+    }
+    text += "\n";
+  }
+  text += "return";
+  for (GraphValue output : graph.outputs) {
+    text += " " + reference_text(output);
+  }
+  return text + "\n";
 }
 
 }  // namespace torch_xla

@@ -12,4 +12,10 @@ Graph collect_graph(const std::vector<Value>& outputs);
 // Sets the hash from structure, donations and shardings; to be called once these are known.
 void finish_graph(Graph& graph);
 
+// The same graph over Parameters, with nodes of its own: it keeps no value alive.
+Graph without_values(const Graph& graph);
+
+// One line per node: "%3 = aten::mm(%0, %2)  # model.py:7".
+std::string graph_text(const Graph& graph);
+
 }  // namespace torch_xla

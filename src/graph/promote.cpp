@@ -1,24 +1,25 @@
 #include "graph/promote.h"
 
 #include "base/hasher.h"
-#include "explain/history.h"
 #include "metrics/metrics.h"
 #include "timeline/timeline.h"
 
 #include <bit>
-#include <chrono>
+#include <mutex>
 #include <unordered_map>
 
 namespace torch_xla {
 
-namespace {
-
-bool same(const Number& x, const Number& y) {
-  auto bits = [](double v) { return std::bit_cast<uint64_t>(v); };
-  return x.kind == y.kind && x.integer == y.integer &&
-         bits(x.floating.real()) == bits(y.floating.real()) &&
-         bits(x.floating.imag()) == bits(y.floating.imag());
+bool fits(const Variant& variant, const std::vector<Number>& numbers) {
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    if (variant.placement.position[i] < 0 && !same_number(variant.literals[i], numbers[i])) {
+      return false;
+    }
+  }
+  return true;
 }
+
+namespace {
 
 NumberPlacement place(const std::vector<Number>& numbers, const std::vector<bool>& promoted) {
   NumberPlacement placement;
@@ -60,7 +61,7 @@ class ChangingPlaces {
         key.add(occurrence);
         key.add(i);
         Place& known = places_.try_emplace(key.low(), Place{node.numbers[i], false}).first->second;
-        known.changes = known.changes || !same(known.last, node.numbers[i]);
+        known.changes = known.changes || !same_number(known.last, node.numbers[i]);
         known.last = node.numbers[i];
         changes[entry.first_number + i] = known.changes;
       }
@@ -82,8 +83,7 @@ ChangingPlaces& changing_places() {
   return *instance;
 }
 
-// Numbers to promote: those the nearest variant promotes, and those in which it differs.
-std::vector<bool> choose_promoted(const std::vector<VariantPtr>& variants,
+std::vector<bool> promoted_beside(const std::vector<VariantPtr>& variants,
                                   const std::vector<Number>& numbers) {
   std::vector<bool> best(numbers.size(), false);
   size_t best_changes = numbers.size() + 1;
@@ -92,7 +92,7 @@ std::vector<bool> choose_promoted(const std::vector<VariantPtr>& variants,
     size_t changes = 0;
     for (size_t i = 0; i < numbers.size(); ++i) {
       bool was = variant->placement.position[i] >= 0;
-      bool differs = !was && !same(variant->literals[i], numbers[i]);
+      bool differs = !was && !same_number(variant->literals[i], numbers[i]);
       promoted[i] = was || (differs && !variant->pinned[i]);
       changes += differs;
     }
@@ -132,34 +132,27 @@ LoweredModule lower_with(const Graph& graph, const std::string& name, std::vecto
 
 }  // namespace
 
-VariantPtr Structure::find(const std::vector<Number>& numbers) const {
-  for (size_t v = variants_.size(); v-- > 0;) {
-    const Variant& variant = *variants_[v];
-    bool matches = true;
-    for (size_t i = 0; matches && i < numbers.size(); ++i) {
-      matches = variant.placement.position[i] >= 0 || same(variant.literals[i], numbers[i]);
-    }
-    if (matches) {
-      return variants_[v];
-    }
-  }
-  return nullptr;
-}
-
-VariantPtr Structure::compile(const Graph& graph, const std::string& name) const {
-  auto variant = std::make_shared<Variant>();
-  variant->literals = graph.numbers;
-  std::vector<bool> promoted = choose_promoted(variants_, graph.numbers);
+std::vector<bool> choose_promoted(const std::vector<VariantPtr>& variants, const Graph& graph) {
+  std::vector<bool> promoted = promoted_beside(variants, graph.numbers);
   std::vector<bool> changing = changing_places().update(graph);
   for (size_t i = 0; i < promoted.size(); ++i) {
     promoted[i] = promoted[i] || changing[i] || graph.numbers_are_inputs;
   }
-  LoweredModule module = lower_with(graph, name, promoted, variant->placement);
+  return promoted;
+}
+
+VariantPtr compile_variant(const Graph& graph, const std::string& name, std::vector<bool> promoted,
+                           bool awaited) {
+  auto variant = std::make_shared<Variant>();
+  variant->literals = graph.numbers;
+  LoweredModule module = lower_with(graph, name, std::move(promoted), variant->placement);
   variant->pinned = std::move(module.pinned);
+  variant->may_fail = module.may_fail;
   ProgramSource source;
   source.name = name;
   source.text = std::move(module.text);
   source.text_with_locations = std::move(module.text_with_locations);
+  source.awaited = awaited;
   source.options.xla_options = graph.xla_options;
   if (graph.partitions > 1) {
     source.options.partitions = graph.partitions;
@@ -171,33 +164,6 @@ VariantPtr Structure::compile(const Graph& graph, const std::string& name) const
   source.output_types = std::move(module.outputs);
   variant->program = load_or_compile(std::move(source));
   return variant;
-}
-
-VariantPtr Structure::find_or_compile(const Graph& graph, const std::string& name, bool* missed) {
-  VariantPtr compiled;
-  std::chrono::duration<double> duration{};
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    if (VariantPtr found = find(graph.numbers)) {
-      metrics::counter("CachedCompile").add();
-      return found;
-    }
-    if (missed != nullptr) {
-      *missed = true;
-    }
-    const auto start = std::chrono::steady_clock::now();
-    compiled = compile(graph, name);
-    variants_.push_back(compiled);
-    duration = std::chrono::steady_clock::now() - start;
-  }
-  // Outside the lock: it may warn, through a front end with locks of its own.
-  std::vector<bool> promoted;
-  for (int32_t position : compiled->placement.position) {
-    promoted.push_back(position >= 0);
-  }
-  explain::note_compiled(graph, name, std::move(promoted), duration.count(),
-                         compiled->program->from_disk());
-  return compiled;
 }
 
 PackedNumbers pack_numbers(const std::vector<Number>& numbers, const NumberPlacement& placement) {

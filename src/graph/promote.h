@@ -1,38 +1,37 @@
 // Numbers that change between runs become inputs of the program instead of recompiling it.
-// A Structure is every program compiled for one graph structure. Thread-safe.
+// Stateless but for a table of the places whose numbers change. Thread-safe.
 #pragma once
 
 #include "ir/graph.h"
 #include "lower/graph_lowering.h"
 #include "program/program.h"
 
-#include <mutex>
+#include <memory>
+#include <string>
+#include <vector>
 
 namespace torch_xla {
 
+// A program for a graph whose numbers are these, or have these places as inputs.
 struct Variant {
   ProgramPtr program;
   NumberPlacement placement;
   std::vector<Number> literals;  // per number; promoted ones are not compared
   std::vector<bool> pinned;
+  bool may_fail = false;  // after it was launched (LoweredModule)
 };
 using VariantPtr = std::shared_ptr<const Variant>;
 
-class Structure {
- public:
-  // The program for these numbers, compiled (by one thread at a time) on a miss: literals first,
-  // then with every number that has been seen to differ as an input. `name` is the graph's in
-  // explanations and errors: "step_fn", or "sync at train.py:42" where no name was given. `missed`,
-  // if given, tells whether there was a miss.
-  VariantPtr find_or_compile(const Graph& graph, const std::string& name, bool* missed = nullptr);
+// Whether the program computes the graph with these numbers.
+bool fits(const Variant& variant, const std::vector<Number>& numbers);
 
- private:
-  VariantPtr find(const std::vector<Number>& numbers) const;
-  VariantPtr compile(const Graph& graph, const std::string& name) const;
+// Numbers to promote in the next program of a structure that has these: those the nearest one
+// promotes, those in which it differs, and those that changed where they were recorded.
+std::vector<bool> choose_promoted(const std::vector<VariantPtr>& variants, const Graph& graph);
 
-  std::mutex mutex_;
-  std::vector<VariantPtr> variants_;
-};
+// Blocks. `name` is the graph's in errors; `awaited`: somebody waits, and is told if it takes long.
+VariantPtr compile_variant(const Graph& graph, const std::string& name, std::vector<bool> promoted,
+                           bool awaited);
 
 // The values of promoted numbers, packed as the program expects them.
 struct PackedNumbers {

@@ -15,26 +15,33 @@ namespace {
 
 namespace ffi = xla::ffi;
 
-struct HostOp {
-  const Signature* signature;
-  c10::OperatorHandle op;
-};
-
 class Registry {
  public:
   void add(const Signature& signature, const c10::OperatorHandle& op) {
     std::lock_guard<std::mutex> lock(mutex_);
-    ops_.try_emplace(static_cast<int64_t>(signature.hash), HostOp{&signature, op});
+    ops_.try_emplace(signature.hash, Entry{&signature, op, nullptr});
   }
-  const HostOp* find(int64_t id) {
+  const KernelCall* find(uint64_t id) {
     std::lock_guard<std::mutex> lock(mutex_);
     auto found = ops_.find(id);
-    return found == ops_.end() ? nullptr : &found->second;
+    if (found == ops_.end()) {
+      return nullptr;
+    }
+    Entry& entry = found->second;
+    if (!entry.call) {
+      entry.call = std::make_unique<const KernelCall>(*entry.signature, entry.op);
+    }
+    return entry.call.get();
   }
 
  private:
+  struct Entry {
+    const Signature* signature;
+    c10::OperatorHandle op;
+    std::unique_ptr<const KernelCall> call;  // made when first called
+  };
   std::mutex mutex_;
-  std::unordered_map<int64_t, HostOp> ops_;  // references stay valid when it grows
+  std::unordered_map<uint64_t, Entry> ops_;
 };
 
 Registry& registry() {
@@ -55,8 +62,8 @@ class PoolWorkers final : public Workers {
 
 ffi::Error call_host_op(ffi::ThreadPool pool, int64_t id, ffi::RemainingArgs arguments,
                         ffi::RemainingRets results) {
-  const HostOp* host_op = registry().find(id);
-  if (host_op == nullptr) {
+  const KernelCall* call = registry().find(static_cast<uint64_t>(id));
+  if (call == nullptr) {
     return ffi::Error::Internal("host operator " + std::to_string(id) + " is not registered");
   }
   std::vector<void*> inputs;
@@ -69,12 +76,12 @@ ffi::Error call_host_op(ffi::ThreadPool pool, int64_t id, ffi::RemainingArgs arg
   }
   PoolWorkers workers(pool);
   try {
-    run_host_op(*host_op->signature, host_op->op, inputs, outputs, workers);
+    run_host_op(*call, inputs, outputs, workers);
     return ffi::Error::Success();
   } catch (const c10::Error& error) {
-    return ffi::Error::Internal(host_op->signature->op + ": " + error.what_without_backtrace());
+    return ffi::Error::Internal(call->signature().op + ": " + error.what_without_backtrace());
   } catch (const std::exception& error) {
-    return ffi::Error::Internal(host_op->signature->op + ": " + error.what());
+    return ffi::Error::Internal(call->signature().op + ": " + error.what());
   }
 }
 
@@ -99,6 +106,10 @@ bool host_calls_available() {
 void register_host_op(const Signature& signature, const c10::OperatorHandle& op) {
   host_calls_available();  // a lowering may choose a host call later
   registry().add(signature, op);
+}
+
+const KernelCall* find_kernel_call(const Signature& signature) {
+  return registry().find(signature.hash);
 }
 
 }  // namespace torch_xla

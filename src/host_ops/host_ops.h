@@ -2,9 +2,7 @@
 // Thread-safe; handlers run on the plugin's threads.
 #pragma once
 
-#include "ir/signature.h"
-
-#include <ATen/core/dispatch/Dispatcher.h>
+#include "host_ops/kernel_call.h"
 
 namespace torch_xla {
 
@@ -14,5 +12,8 @@ bool host_calls_available();
 // Makes calls of this signature possible: `op` is the operator named by it, or the one that
 // mutates its arguments when no functional form exists. `signature` lives as long as the process.
 void register_host_op(const Signature& signature, const c10::OperatorHandle& op);
+
+// The call of such a signature; null if it was never registered.
+const KernelCall* find_kernel_call(const Signature& signature);
 
 }  // namespace torch_xla

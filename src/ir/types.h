@@ -6,6 +6,7 @@
 #include <c10/util/ArrayRef.h>
 #include <c10/util/SmallVector.h>
 
+#include <bit>
 #include <complex>
 #include <cstdint>
 
@@ -78,5 +79,13 @@ struct Number {
     return is_integral() ? std::complex<double>(static_cast<double>(integer)) : floating;
   }
 };
+
+// The same kind and bits: a NaN is itself, 0.0 is not -0.0.
+inline bool same_number(const Number& x, const Number& y) {
+  auto bits = [](double v) { return std::bit_cast<uint64_t>(v); };
+  return x.kind == y.kind && x.integer == y.integer &&
+         bits(x.floating.real()) == bits(y.floating.real()) &&
+         bits(x.floating.imag()) == bits(y.floating.imag());
+}
 
 }  // namespace torch_xla

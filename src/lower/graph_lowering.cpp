@@ -77,13 +77,16 @@ class ModuleLowering {
       for (size_t i = 0; i < node.numbers.size(); ++i) {
         state.numbers.push_back(numbers[entry.first_number + i]);
       }
+      const size_t calls = b_.custom_call_count();
       try {
         values[n] = node.signature->tier == Tier::Call
                         ? call(*node.signature, state)
                         : lower_node(b_, *node.signature, std::move(state), host_calls_);
       } catch (const std::exception& error) {
-        throw Error("cannot lower " + node_description(node) + ": " + error.what());
+        throw LoweringError("cannot lower " + node_description(node) + ": " + error.what(), n);
       }
+      may_fail_ =
+          may_fail_ || (b_.custom_call_count() > calls && kernel_may_raise(node.signature->op));
     }
     Vals results;
     for (GraphValue output : graph.outputs) {
@@ -91,6 +94,8 @@ class ModuleLowering {
     }
     return results;
   }
+
+  bool may_fail() const { return may_fail_; }
 
  private:
   Vals call(const Signature& signature, LowerContext::State& state) {
@@ -134,6 +139,7 @@ class ModuleLowering {
 
   Builder& b_;
   const HostCalls host_calls_;
+  bool may_fail_ = false;
   std::unordered_map<uint64_t, std::string> functions_;  // by Computation::hash
 };
 
@@ -220,7 +226,8 @@ LoweredModule lower_graph(const Graph& graph, const std::string& name,
   std::deque<bool> pinned;
   std::vector<LoweredNumber> numbers =
       place_numbers(b, graph, placement, doubles, integers, pinned);
-  Vals results = ModuleLowering(b, host_calls).lower_nodes(graph, inputs, numbers, "");
+  ModuleLowering lowering(b, host_calls);
+  Vals results = lowering.lower_nodes(graph, inputs, numbers, "");
   b.set_location("", 0, "");
   if (graph.partitions > 1) {
     annotate(b, graph);
@@ -231,6 +238,7 @@ LoweredModule lower_graph(const Graph& graph, const std::string& name,
     }
   }
   LoweredModule module;
+  module.may_fail = lowering.may_fail();
   for (const Val& result : results) {
     module.outputs.push_back(result.type());
   }

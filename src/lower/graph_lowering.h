@@ -1,6 +1,7 @@
 // A graph -> the text of one StableHLO module. Stateless; call from any thread.
 #pragma once
 
+#include "base/error.h"
 #include "ir/graph.h"
 
 #include <string>
@@ -22,6 +23,18 @@ struct LoweredModule {
   std::vector<TensorType> outputs;
   // Numbers the lowering wanted as literals (LowerContext::static_number): never promoted.
   std::vector<bool> pinned;
+  // It calls kernels that raise for some values: errors that come when it has been launched.
+  bool may_fail = false;
+};
+
+// An operation of the graph cannot be lowered.
+class LoweringError : public Error {
+ public:
+  LoweringError(const std::string& message, size_t node) : Error(message), node_(node) {}
+  size_t node() const { return node_; }
+
+ private:
+  size_t node_;
 };
 
 LoweredModule lower_graph(const Graph& graph, const std::string& name,

@@ -24,6 +24,16 @@ Val number_operand(Builder& b, const LoweredNumber& number) {
 
 }  // namespace
 
+bool kernel_may_raise(const std::string& op) {
+  for (const char* total : {"aten::convolution", "aten::mm", "aten::addmm", "aten::linear",
+                            "aten::sort", "aten::mkldnn", "aten::_scaled_dot_product"}) {
+    if (op.starts_with(total)) {
+      return false;
+    }
+  }
+  return true;
+}
+
 void lower_host_call(LowerContext& c, LowerContext::State& state) {
   if (c.host_calls() == HostCalls::Never) {
     throw Error("operator " + c.signature().op +

@@ -22,6 +22,9 @@ struct LowerContext::State {
 };
 
 void lower_host_call(LowerContext& c, LowerContext::State& state);
+// Whether the operator's CPU kernel refuses some values (an index, a singular matrix), or is not
+// known; others refuse sizes and types only, which were checked when they were recorded.
+bool kernel_may_raise(const std::string& op);
 
 // Lowers one node: picks its tier, returns its outputs' frames.
 Vals lower_node(Builder& b, const Signature& signature, LowerContext::State state,

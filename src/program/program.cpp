@@ -121,7 +121,8 @@ pjrt::ExecutablePtr load(DiskCache& cache, const ProgramSource& source, const st
 pjrt::ExecutablePtr compile(const ProgramSource& source) {
   metrics::Timed timed(metrics::metric("CompileTime"));
   timeline::Scope span(timeline::Kind::Compile, source.name);
-  ProgressLine progress(source.name, std::chrono::seconds(env::integer("TORCH_XLA_PROGRESS")));
+  const int64_t delay = source.awaited ? env::integer("TORCH_XLA_PROGRESS") : 0;
+  ProgressLine progress(source.name, std::chrono::seconds(delay));
   metrics::counter("UncachedCompile").add();
   try {
     return pjrt::client().compile(source.text_with_locations, source.options, source.output_types);

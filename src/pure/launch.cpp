@@ -1,7 +1,6 @@
 // A call as a program of its own: what it reads is there, so that nothing needs to be recorded, and
 // the graph is known from the last time.
-#include "execution/launch.h"
-#include "execution/programs.h"
+#include "execution/launcher.h"
 #include "execution/sync.h"
 #include "graph/collect.h"
 #include "pure/entry.h"
@@ -25,14 +24,6 @@ struct LaunchPlan {
 };
 
 namespace {
-
-// A storage that the call writes, and what it returns to when the program fails.
-struct Written {
-  StorageState* state;
-  NodePtr before;
-  DeviceDataPtr after;
-  uint32_t output;
-};
 
 class Launch {
  public:
@@ -58,27 +49,14 @@ class Launch {
     }
     choose_plan();
     promise_writes();
-    hold_.emplace(leaves_, plan_->donated);
     return true;
   }
 
   Tensors run() {
-    Launched launched;
-    try {
-      launched = launch();
-    } catch (...) {
-      roll_back(std::current_exception());
-      throw;
-    }
-    for (Written& written : writes_) {
-      written.after->fulfil(launched.outputs[written.output]);
-    }
+    const ActiveRegion* region = current_region();
+    execution_->run(region != nullptr ? region->function->name : entry_.name);
     bump_versions(entry_, arguments_);
-    Tensors results =
-        make_results(entry_, result_storages(std::move(launched.outputs)), arguments_);
-    hold_.reset();
-    note_in_flight(entry_.device, std::move(launched.completion));
-    return results;
+    return make_results(entry_, result_storages(), arguments_);
   }
 
  private:
@@ -162,59 +140,25 @@ class Launch {
 
   // Other threads see the new values from now on, and wait for them.
   void promise_writes() {
+    const std::vector<NodePtr> before = leaves_;
+    std::shared_ptr<const Graph> graph(plan_, &plan_->graph);
+    execution_.emplace(std::move(graph), std::move(leaves_), plan_->donated, entry_.device);
     for (size_t i = 0; i < entry_.inputs.size(); ++i) {
-      if (entry_.inputs[i].written < 0) {
-        continue;
-      }
-      const uint32_t output = plan_->output_of_input[i];
-      auto after = c10::make_intrusive<DeviceData>(plan_->graph.type(plan_->graph.outputs[output]),
-                                                   entry_.device);
-      writes_.push_back({operands_[i], leaves_[i], after, output});
-      operands_[i]->set_value({std::move(after), 0});
-    }
-  }
-
-  Launched launch() const {
-    const ActiveRegion* region = current_region();
-    if (region != nullptr) {
-      region->function->admit(plan_->graph);
-    }
-    const std::string& name = region != nullptr ? region->function->name : entry_.name;
-    VariantPtr variant = find_structure(plan_->graph)->find_or_compile(plan_->graph, name);
-    return launch_program(plan_->graph, *variant, name, leaves_, plan_->donated, entry_.device);
-  }
-
-  void roll_back(const std::exception_ptr& error) {
-    for (Written& written : writes_) {
-      written.after->fail(error);
-    }
-    TraceLock lock;
-    for (Written& written : writes_) {
-      const bool untouched = written.state->value().node == written.after;
-      if (untouched && !device_data(*written.before)->is_lost()) {
-        written.state->set_value({written.before, 0});
+      if (entry_.inputs[i].written >= 0) {
+        execution_->assign(operands_[i]->shared_from_this(), plan_->output_of_input[i], before[i]);
       }
     }
   }
 
-  std::vector<c10::Storage> result_storages(std::vector<pjrt::BufferPtr> outputs) const {
+  std::vector<c10::Storage> result_storages() const {
     std::vector<c10::Storage> storages;
     storages.reserve(entry_.storages.size());
     for (const PureEntry::ResultStorage& storage : entry_.storages) {
       storages.push_back(make_storage(storage.nbytes, entry_.device));
     }
-    std::vector<NodePtr> leaves(outputs.size());
-    for (const Written& written : writes_) {
-      leaves[written.output] = written.after;
-    }
-    for (uint32_t output : plan_->output_of_result) {
-      if (!leaves[output]) {
-        leaves[output] = c10::make_intrusive<DeviceData>(std::move(outputs[output]));
-      }
-    }
     TraceLock lock;
     for (size_t i = 0; i < storages.size(); ++i) {
-      state_of(storages[i])->set_value({leaves[plan_->output_of_result[i]], 0});
+      state_of(storages[i])->set_value({execution_->output(plan_->output_of_result[i]), 0});
     }
     return storages;
   }
@@ -225,8 +169,7 @@ class Launch {
   std::vector<StatePtr> kept_;  // operands that nobody else may keep
   std::vector<NodePtr> leaves_;
   std::shared_ptr<const LaunchPlan> plan_;
-  std::vector<Written> writes_;
-  std::optional<InputHold> hold_;
+  std::optional<Execution> execution_;
 };
 
 }  // namespace

@@ -46,8 +46,8 @@ std::vector<Recompile> recompiles() {
   std::vector<Recompile> result;
   for (explain::CompileEvent& event : explain::events()) {
     result.push_back({std::move(event.name), std::move(event.file), event.line, event.seconds,
-                      event.operations, event.from_disk, event.compilation, std::move(event.cause),
-                      std::move(event.reason), std::move(event.advice)});
+                      event.operations, event.compiled, event.from_disk, event.compilation,
+                      std::move(event.cause), std::move(event.reason), std::move(event.advice)});
   }
   return result;
 }

@@ -85,6 +85,8 @@ class Builder {
   void shard_parameter(size_t parameter, const std::string& sharding);
   void shard_result(size_t result, const std::string& sharding);
   size_t parameter_count() { return open().parameters.size(); }
+  // Of the module, so far.
+  size_t custom_call_count() const { return custom_calls_; }
   void set_partitions(int64_t partitions) { partitions_ = partitions; }
   Vals call(const std::string& function, const Vals& arguments,
             const std::vector<TensorType>& results);
@@ -202,6 +204,7 @@ class Builder {
 
   std::string module_name_;
   int64_t partitions_ = 1;
+  size_t custom_calls_ = 0;
   std::deque<TensorType> types_;  // stable addresses for Val
   std::vector<Function> open_;
   std::vector<std::string> finished_;

@@ -279,6 +279,7 @@ Val Builder::optimization_barrier(Val x) {
 Vals Builder::custom_call(std::string_view target, const Vals& operands,
                           const std::vector<TensorType>& results, const std::string& config,
                           bool has_side_effect) {
+  ++custom_calls_;
   return emit_many("stablehlo.custom_call", operands, results,
                    "call_target_name = \"" + std::string(target) +
                        "\", api_version = 4 : i32, backend_config = {" + config + "}, " +

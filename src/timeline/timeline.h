@@ -11,7 +11,18 @@
 
 namespace torch_xla::timeline {
 
-enum class Kind : uint8_t { Trace, Lower, Compile, Load, Launch, Upload, Download, Wait, Device };
+enum class Kind : uint8_t {
+  Trace,
+  Lower,
+  Compile,
+  Load,
+  Interpret,
+  Launch,
+  Upload,
+  Download,
+  Wait,
+  Device
+};
 const char* kind_name(Kind kind);  // "trace"
 
 struct Span {

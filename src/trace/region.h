@@ -4,6 +4,7 @@
 #pragma once
 
 #include "ir/graph.h"
+#include "tiers/policy.h"
 
 #include <c10/util/ThreadLocalDebugInfo.h>
 
@@ -25,6 +26,7 @@ class CompiledFunction {
   bool full_graph = false;
   std::optional<int64_t> max_different_graphs;
   std::map<std::string, std::string> xla_options;
+  std::optional<tiers::Policy> tiers;  // instead of the environment's
 
   // Counts a graph that is about to run; throws, with the differences, when there are too many.
   void admit(const Graph& graph);

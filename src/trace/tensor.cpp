@@ -112,15 +112,6 @@ at::Tensor make_tensor(c10::Storage storage, DType dtype, c10::IntArrayRef sizes
   return tensor;
 }
 
-at::Tensor cpu_tensor(c10::Storage storage, DType dtype, c10::IntArrayRef sizes,
-                      c10::IntArrayRef strides, int64_t offset) {
-  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
-      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU),
-      c10::scalarTypeToTypeMeta(dtype));
-  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides, offset);
-  return tensor;
-}
-
 void check_device(int device) {
   int count = pjrt::device_count_hint();
   TORCH_CHECK(device < count, "xla:", device, " does not exist: there ",

@@ -2,6 +2,7 @@
 // an address that is unique, stable and never dereferenced. Any thread.
 #pragma once
 
+#include "host_ops/kernel_call.h"
 #include "values/state.h"
 
 #include <ATen/core/Tensor.h>
@@ -19,9 +20,6 @@ c10::Device device_of(int index);
 c10::Storage make_storage(int64_t nbytes, int device);
 at::Tensor make_tensor(c10::Storage storage, DType dtype, c10::IntArrayRef sizes,
                        c10::IntArrayRef strides, int64_t offset = 0);
-// The same for CPU memory.
-at::Tensor cpu_tensor(c10::Storage storage, DType dtype, c10::IntArrayRef sizes,
-                      c10::IntArrayRef strides, int64_t offset);
 // Another storage object that holds the same value.
 c10::Storage share_storage(const c10::Storage& storage);
 at::Tensor empty_tensor(DType dtype, c10::IntArrayRef sizes, c10::IntArrayRef strides, int device);

@@ -1,6 +1,7 @@
 #include "values/state.h"
 
 #include "base/error.h"
+#include "host_ops/kernel_call.h"
 #include "pjrt/sharded_buffer.h"
 
 #include <c10/core/CPUAllocator.h>
@@ -33,11 +34,26 @@ DeviceData::DeviceData(TensorType t, int device, c10::Storage host, ShardingPtr 
 }
 
 pjrt::BufferPtr DeviceData::wait_for_buffer(std::unique_lock<std::mutex>& lock) {
-  changed_.wait(lock, [this] { return buffer_ != nullptr || error_ != nullptr; });
+  wait_for_value(lock);
+  if (owns_host_ && buffer_ == nullptr) {
+    auto keep_alive = std::make_shared<c10::Storage>(host_);
+    if (pjrt::partitions() > 1) {
+      buffer_ =
+          pjrt::scatter_from_host(pjrt::client(), host_.data(), type, host_sharding_, keep_alive);
+      host_ = c10::Storage();  // the pieces keep what they need of it
+      owns_host_ = false;
+    } else {
+      buffer_ = pjrt::client().buffer_from_host(host_.data(), type, device, std::move(keep_alive));
+    }
+  }
+  return buffer_;
+}
+
+void DeviceData::wait_for_value(std::unique_lock<std::mutex>& lock) {
+  changed_.wait(lock, [this] { return buffer_ != nullptr || owns_host_ || error_ != nullptr; });
   if (error_) {
     std::rethrow_exception(error_);
   }
-  return buffer_;
 }
 
 pjrt::Buffer* DeviceData::settled_buffer() const {
@@ -51,17 +67,6 @@ pjrt::BufferPtr DeviceData::buffer() {
   }
   const bool partitioned = pjrt::partitions() > 1;
   std::unique_lock<std::mutex> lock(mutex_);
-  if (owns_host_ && buffer_ == nullptr) {
-    auto keep_alive = std::make_shared<c10::Storage>(host_);
-    if (partitioned) {
-      buffer_ =
-          pjrt::scatter_from_host(pjrt::client(), host_.data(), type, host_sharding_, keep_alive);
-      host_ = c10::Storage();  // the pieces keep what they need of it
-      owns_host_ = false;
-    } else {
-      buffer_ = pjrt::client().buffer_from_host(host_.data(), type, device, std::move(keep_alive));
-    }
-  }
   wait_for_buffer(lock);
   if (partitioned && buffer_->sharding() == nullptr) {
     buffer_ = pjrt::replicate(pjrt::client(), buffer_);  // made before SPMD mode began
@@ -102,10 +107,8 @@ namespace {
 
 // A copy of a value whose bytes lie in several places.
 c10::Storage gathered(pjrt::Buffer& buffer) {
-  c10::Allocator* allocator = c10::GetCPUAllocator();
   auto nbytes = static_cast<size_t>(buffer.nbytes());
-  c10::Storage copy(c10::Storage::use_byte_size_t(), nbytes, allocator->allocate(nbytes), allocator,
-                    /*resizable=*/true);
+  c10::Storage copy = allocate_on_host(nbytes);
   buffer.copy_to_host(copy.mutable_data(), nbytes);
   return copy;
 }
@@ -116,10 +119,11 @@ c10::Storage DeviceData::host() {
   pjrt::BufferPtr buffer;
   {
     std::unique_lock<std::mutex> lock(mutex_);
+    wait_for_value(lock);
     if (host_) {
       return host_;
     }
-    buffer = wait_for_buffer(lock);
+    buffer = buffer_;
   }
   void* bytes = buffer->nbytes() > 0 ? buffer->host_pointer() : nullptr;
   if (bytes == nullptr && buffer->nbytes() > 0) {
@@ -171,6 +175,15 @@ void DeviceData::fulfil(pjrt::BufferPtr buffer, bool sharding_is_free) {
     sharding_is_free_ = sharding_is_free;
     buffer_ = std::move(buffer);
     settled_.store(true, std::memory_order_release);
+  }
+  changed_.notify_all();
+}
+
+void DeviceData::fulfil(c10::Storage host) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    host_ = std::move(host);
+    owns_host_ = true;
   }
   changed_.notify_all();
 }

@@ -47,6 +47,7 @@ class DeviceData : public Node {
   // The same without a reference to it, if it will be there as long as this; else null.
   pjrt::Buffer* settled_buffer() const;
   void fulfil(pjrt::BufferPtr buffer, bool sharding_is_free = false);
+  void fulfil(c10::Storage host);
   void fail(std::exception_ptr error);
 
   // Whether there is no value any more, or never will be: it was donated, or what makes it failed.
@@ -77,6 +78,7 @@ class DeviceData : public Node {
   int pins = 0;
 
  private:
+  void wait_for_value(std::unique_lock<std::mutex>& lock);
   pjrt::BufferPtr wait_for_buffer(std::unique_lock<std::mutex>& lock);
   std::mutex mutex_;
   std::condition_variable changed_;

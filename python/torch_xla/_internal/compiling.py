@@ -15,6 +15,7 @@ from torch_xla._internal import step_closures
 
 _Options = Mapping[str, "bool | int | float | str"]
 
+_TIERS = ("counted", "async", "off")
 
 # Kinds of functions whose calls return before their work is done.
 _EARLY = (
@@ -34,14 +35,21 @@ class Compiled:
         full_graph: bool,
         max_different_graphs: int | None,
         custom_compile_options: _Options | None,
+        tiers: str | None = None,
     ) -> None:
         _check_type("name", name, str)
         _check_type("max_different_graphs", max_different_graphs, int)
         _check_type("custom_compile_options", custom_compile_options, Mapping)
+        _check_type("tiers", tiers, str)
+        if tiers not in (None, *_TIERS):
+            raise ValueError(
+                f"torch_xla.compile(tiers=...) takes one of {', '.join(_TIERS)}, received {tiers!r}"
+            )
         self._name = name
         self._full_graph = full_graph
         self._max_different_graphs = max_different_graphs
         self._xla_options = _option_texts(custom_compile_options or {})
+        self._tiers = tiers or ""
         self._function: _XLAC.CompiledFunction | None = None
         self._entered: list[_XLAC.CompileRegion] = []
 
@@ -51,6 +59,7 @@ class Compiled:
             full_graph=self._full_graph,
             max_different_graphs=self._max_different_graphs,
             xla_options=self._xla_options,
+            tiers=self._tiers,
         )
 
     def __call__(self, target: Callable[..., Any]) -> Any:

@@ -52,6 +52,7 @@ def _land() -> None:
         # A program that failed has nobody left to tell.
         with contextlib.suppress(RuntimeError):
             _XLAC.wait_device_ops()
+        _XLAC.watch_exit()
 
 
 def _keep_parameters_when_moving() -> None:

@@ -11,13 +11,15 @@ from torch_xla import _XLAC
 
 @dataclasses.dataclass(frozen=True)
 class CompileEvent:
-    """One compilation."""
+    """One graph that had no program: compiled at once, or after some interpreted runs."""
 
     serial: int  # 1 for the first of the process
-    time: float  # when it ended, in Unix seconds
+    time: float  # when it was met, in Unix seconds
     name: str  # of the graph or function: "step_fn", "sync at train.py:42"
     file: str  # the line that triggered it; empty when unknown
     line: int
+    compiled: bool  # False: its operations run one by one, so far
+    interpreted: int  # runs before its program was used
     seconds: float  # lowering and compiling, or loading from disk
     operations: int  # in the graph
     from_disk: bool  # loaded from the disk cache instead of compiled
@@ -32,7 +34,7 @@ class CompileEvent:
         return f"{os.path.basename(self.file)}:{self.line}" if self.file else "<unknown>"
 
     def __str__(self) -> str:
-        verb = "loaded" if self.from_disk else "compiled"
+        verb = "loaded" if self.from_disk else "compiled" if self.compiled else "interpreted"
         advice = f". Advice: {self.advice}" if self.advice else ""
         return (
             f"{verb} {self.name} ({self.operations} operations, {self.seconds:.2f} s, triggered "

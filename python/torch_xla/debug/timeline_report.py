@@ -16,8 +16,12 @@ from torch_xla.debug import recompilation
 from torch_xla.debug.recompilation import CompileEvent
 
 # What a moment counts as when several things go on: the first of these.
-_PRECEDENCE = ("compile", "lower", "load", "wait", "upload", "download", "launch", "trace")
+_PRECEDENCE = (
+    *("interpret", "compile", "lower", "load", "wait"),
+    *("upload", "download", "launch", "trace"),
+)
 _GROUPS = {
+    "interpret": "interpreting",
     "compile": "compiling",
     "lower": "compiling",
     "load": "compiling",
@@ -28,7 +32,7 @@ _GROUPS = {
     "trace": "tracing",
 }
 OTHER = "other"
-GROUPS = ("tracing", "compiling", "launching", "transfers", "waiting", OTHER)
+GROUPS = ("tracing", "interpreting", "compiling", "launching", "transfers", "waiting", OTHER)
 
 # Above this share of the time a device counts as busy, and is then what bounds the program.
 _BUSY = 0.7
@@ -137,7 +141,7 @@ class timeline:
     def graphs(self) -> list[dict[str, Any]]:
         """Totals of each graph: runs, and nanoseconds on the device, launching, compiling."""
         table: dict[str, dict[str, Any]] = {}
-        columns = {"device": "device", "launch": "launch", "wait": ""}
+        columns = {"device": "device", "interpret": "device", "launch": "launch", "wait": ""}
         for track in self.tracks:
             for span in track.spans:
                 column = columns.get(span.kind, "compile")
@@ -148,7 +152,7 @@ class timeline:
                     {"name": span.label, "runs": 0, "device": 0, "launch": 0, "compile": 0},
                 )
                 row[column] += span.duration
-                row["runs"] += span.kind == "launch"
+                row["runs"] += span.kind in ("launch", "interpret")
         return sorted(table.values(), key=lambda row: -(row["device"] + row["compile"]))
 
 

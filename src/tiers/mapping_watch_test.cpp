@@ -1,4 +1,4 @@
-#include "execution/mapping_watch.h"
+#include "tiers/mapping_watch.h"
 
 #include <gtest/gtest.h>
 

@@ -1,12 +1,11 @@
-#include "execution/programs.h"
+// The process's table of structures.
 
 #include "base/env.h"
-#include "base/location.h"
-#include "execution/mapping_watch.h"
 #include "pjrt/client.h"
 #include "pjrt/machine.h"
 #include "program/memory_cache.h"
-#include "stablehlo/builder.h"
+#include "tiers/mapping_watch.h"
+#include "tiers/structure.h"
 
 #include <algorithm>
 #include <mutex>
@@ -45,43 +44,11 @@ class Structures {
   MemoryCache<Key, Structure, KeyHash> cache_{[this] { return limit(); }};
 };
 
-std::string reference_text(GraphValue value) {
-  std::string name = value.producer < 0 ? "%in" + std::to_string(value.index)
-                                        : "%" + std::to_string(value.producer);
-  return value.producer >= 0 && value.index > 0 ? name + "#" + std::to_string(value.index) : name;
-}
-
 }  // namespace
 
 std::shared_ptr<Structure> find_structure(const Graph& graph) {
   static auto* structures = new Structures;
   return structures->find({graph.hash, graph.hash_high});
-}
-
-std::string graph_text(const Graph& graph) {
-  std::string text;
-  for (size_t i = 0; i < graph.inputs.size(); ++i) {
-    text +=
-        "%in" + std::to_string(i) + ": " + stablehlo::type_string(graph.inputs[i]->type(0)) + "\n";
-  }
-  for (size_t n = 0; n < graph.nodes.size(); ++n) {
-    const GraphNode& entry = graph.nodes[n];
-    const Node& node = *entry.node;
-    text += "%" + std::to_string(n) + " = " + node.signature->op + "(";
-    for (size_t i = 0; i < node.operands.size(); ++i) {
-      text += (i > 0 ? ", " : "") + reference_text(graph.operands[entry.first_operand + i]);
-    }
-    text += "): " + stablehlo::type_string(node.type(0));
-    if (node.location != 0) {
-      text += "  # " + location_of(node.location).str();
-    }
-    text += "\n";
-  }
-  text += "return";
-  for (GraphValue output : graph.outputs) {
-    text += " " + reference_text(output);
-  }
-  return text + "\n";
 }
 
 }  // namespace torch_xla

@@ -1,0 +1,27 @@
+#include "base/interrupt.h"
+
+#include <atomic>
+#include <chrono>
+
+namespace torch_xla {
+
+namespace {
+std::atomic<InterruptHandler> interrupt_handler{nullptr};
+}  // namespace
+
+void set_interrupt_handler(InterruptHandler handler) { interrupt_handler = handler; }
+
+void check_interrupt() {
+  using Clock = std::chrono::steady_clock;
+  thread_local Clock::time_point asked = Clock::now();
+  const Clock::time_point now = Clock::now();
+  if (now - asked < std::chrono::milliseconds(50)) {
+    return;
+  }
+  asked = now;
+  if (InterruptHandler handler = interrupt_handler; handler != nullptr) {
+    handler();
+  }
+}
+
+}  // namespace torch_xla

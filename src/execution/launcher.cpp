@@ -1,0 +1,229 @@
+#include "execution/launcher.h"
+
+#include "graph/collect.h"
+#include "graph/partition.h"
+#include "interpret/interpreter.h"
+#include "lower/graph_lowering.h"
+#include "metrics/metrics.h"
+#include "tiers/structure.h"
+#include "timeline/timeline.h"
+#include "trace/region.h"
+
+namespace torch_xla {
+
+namespace {
+
+tiers::Options options_for(const Graph& graph) {
+  tiers::Options options = tiers::from_environment();
+  if (const ActiveRegion* region = current_region(); region && region->function->tiers) {
+    options.policy = *region->function->tiers;
+  }
+  if (graph.partitions > 1 || graph.numbers_are_inputs || !pjrt::client().host_memory()) {
+    options.policy = tiers::Policy::Off;
+  }
+  return options;
+}
+
+// Per node: whether it needs the value of `culprit`.
+std::vector<bool> dependents(const Graph& graph, size_t culprit) {
+  std::vector<bool> result(graph.nodes.size(), false);
+  result[culprit] = true;
+  for (size_t n = culprit + 1; n < graph.nodes.size(); ++n) {
+    const GraphNode& entry = graph.nodes[n];
+    for (size_t i = 0; i < entry.node->operands.size(); ++i) {
+      const int32_t producer = graph.operands[entry.first_operand + i].producer;
+      result[n] = result[n] || (producer >= 0 && result[static_cast<size_t>(producer)]);
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+Execution::Execution(std::shared_ptr<const Graph> graph, std::vector<NodePtr> leaves,
+                     std::vector<bool> donated, int device)
+    : graph_(std::move(graph)),
+      leaves_(std::move(leaves)),
+      donated_(std::move(donated)),
+      device_(device),
+      hold_(std::make_unique<InputHold>(leaves_, donated_)) {
+  outputs_.reserve(graph_->outputs.size());
+  for (GraphValue output : graph_->outputs) {
+    outputs_.push_back(c10::make_intrusive<DeviceData>(graph_->type(output), device));
+  }
+  fulfilled_.assign(outputs_.size(), false);
+}
+
+Execution::~Execution() {
+  if (graph_) {
+    roll_back(std::make_exception_ptr(
+        Error("this value was not computed: something that was to run before it failed")));
+  }
+}
+
+void Execution::assign(StatePtr state, size_t output, NodePtr before) {
+  state->set_value({outputs_[output], 0});
+  assignments_.push_back({std::move(state), output, std::move(before)});
+}
+
+void Execution::run(const std::string& name) {
+  std::optional<size_t> culprit;
+  try {
+    if (!outputs_.empty()) {
+      compute(name, culprit);
+    }
+  } catch (...) {
+    fail(std::current_exception(), culprit, name);
+    throw;
+  }
+  graph_.reset();
+  assignments_.clear();
+}
+
+void Execution::compute(const std::string& name, std::optional<size_t>& culprit) {
+  if (const ActiveRegion* region = current_region()) {
+    region->function->admit(*graph_);
+  }
+  auto structure = find_structure(*graph_);
+  tiers::Options options = options_for(*graph_);
+  try {
+    VariantPtr variant = structure->choose(*graph_, name, options);
+    if (variant == nullptr) {
+      if (interpret_now(name, culprit)) {
+        return;
+      }
+      structure->give_up_interpreting();
+      variant = structure->choose(*graph_, name, options);
+    }
+    launch(*variant, name);
+  } catch (const LoweringError& error) {
+    culprit = error.node();
+    throw;
+  }
+}
+
+// False: an operation needs a program.
+bool Execution::interpret_now(const std::string& name, std::optional<size_t>& culprit) {
+  metrics::Timed timed(metrics::metric("InterpretTime"));
+  timeline::Scope span(timeline::Kind::Interpret, name, static_cast<int64_t>(graph_->nodes.size()));
+  std::vector<c10::Storage> inputs;
+  inputs.reserve(leaves_.size());
+  for (const NodePtr& leaf : leaves_) {
+    inputs.push_back(device_data(*leaf)->host());
+  }
+  try {
+    size_t node = graph_->nodes.size();
+    std::vector<c10::Storage> results;
+    try {
+      results = interpret(*graph_, std::move(inputs), &node);
+    } catch (...) {
+      if (node < graph_->nodes.size()) {
+        culprit = node;
+      }
+      throw;
+    }
+    for (size_t i = 0; i < results.size(); ++i) {
+      outputs_[i]->fulfil(std::move(results[i]));
+      fulfilled_[i] = true;
+    }
+  } catch (const NotInterpretable&) {
+    culprit.reset();
+    return false;
+  }
+  leaves_.clear();
+  hold_.reset();
+  return true;
+}
+
+void Execution::launch(const Variant& variant, const std::string& name) {
+  // What may still fail must leave its inputs as they are, and is waited for.
+  const std::vector<bool> donated =
+      variant.may_fail ? std::vector<bool>(donated_.size(), false) : donated_;
+  Launched launched = launch_program(*graph_, variant, name, leaves_, donated, device_);
+  if (variant.may_fail && !launched.outputs.empty()) {
+    timeline::Scope span(timeline::Kind::Wait);
+    launched.outputs.front()->await_ready();
+  }
+  const auto& wanted = graph_->output_shardings;
+  for (size_t i = 0; i < launched.outputs.size(); ++i) {
+    outputs_[i]->fulfil(std::move(launched.outputs[i]), !wanted.empty() && wanted[i] == nullptr);
+    fulfilled_[i] = true;
+  }
+  // Dropped before a wait for an earlier program.
+  leaves_.clear();
+  hold_.reset();
+  graph_.reset();
+  note_in_flight(device_, std::move(launched.completion));
+}
+
+void Execution::fail(const std::exception_ptr& error, std::optional<size_t> culprit,
+                     const std::string& name) {
+  if (culprit && graph_) {
+    try {
+      compute_without(*culprit, name);
+    } catch (...) {
+      // Then these fail too, with the first error.
+    }
+  }
+  roll_back(error);
+}
+
+void Execution::compute_without(size_t culprit, const std::string& name) {
+  const std::vector<bool> lost = dependents(*graph_, culprit);
+  std::vector<size_t> kept;
+  std::vector<GraphValue> inputs, outputs;
+  for (uint32_t i = 0; i < graph_->inputs.size(); ++i) {
+    inputs.push_back({-1, i});
+  }
+  for (size_t i = 0; i < outputs_.size(); ++i) {
+    const GraphValue output = graph_->outputs[i];
+    if (output.producer < 0 || !lost[static_cast<size_t>(output.producer)]) {
+      kept.push_back(i);
+      outputs.push_back(output);
+    }
+  }
+  if (kept.empty() || graph_->partitions > 1) {
+    return;
+  }
+  auto graph = std::make_shared<Graph>(extract(*graph_, inputs, outputs));
+  graph->xla_options = graph_->xla_options;
+  finish_graph(*graph);
+  std::unique_ptr<Execution> rest;
+  {
+    TraceLock lock;
+    rest = std::make_unique<Execution>(std::move(graph), leaves_,
+                                       std::vector<bool>(leaves_.size(), false), device_);
+  }
+  for (size_t i = 0; i < kept.size(); ++i) {
+    rest->outputs_[i] = outputs_[kept[i]];  // it keeps our promises
+  }
+  rest->run(name);
+  for (size_t index : kept) {
+    fulfilled_[index] = true;
+  }
+}
+
+// Storages whose former value still exists return to it, as if the step had not been recorded;
+// what was new in the step carries the error to whoever reads it.
+void Execution::roll_back(const std::exception_ptr& error) {
+  for (size_t i = 0; i < outputs_.size(); ++i) {
+    if (!fulfilled_[i]) {
+      outputs_[i]->fail(error);
+    }
+  }
+  {
+    TraceLock lock;
+    for (Assignment& assigned : assignments_) {
+      const bool untouched = assigned.state->value().node == outputs_[assigned.output];
+      if (!fulfilled_[assigned.output] && untouched && assigned.before &&
+          !device_data(*assigned.before)->is_lost()) {
+        assigned.state->set_value({assigned.before, 0});
+      }
+    }
+  }
+  graph_.reset();
+  leaves_.clear();
+  hold_.reset();
+}
+
+}  // namespace torch_xla

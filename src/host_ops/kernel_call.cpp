@@ -1,0 +1,259 @@
+#include "host_ops/kernel_call.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <algorithm>
+
+namespace torch_xla {
+
+namespace {
+
+using torch::jit::Stack;
+
+at::TensorOptions options_of(DType dtype) { return at::TensorOptions().dtype(dtype); }
+
+bool names(const c10::Argument& argument, const char* word) {
+  return argument.real_type()->str().find(word) != std::string::npos ||
+         argument.type()->str().find(word) != std::string::npos;
+}
+
+bool is_list_of_optionals(const c10::Argument& argument) {
+  return argument.type()->str().find("Optional") != std::string::npos ||
+         argument.type()->str().find('?') != std::string::npos;
+}
+
+bool is_written(const c10::Argument& argument) {
+  return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
+}
+
+// An argument that is the same in every call.
+struct Constant {
+  const c10::Argument& schema;
+
+  c10::IValue operator()(std::monostate) const {
+    return schema.type()->kind() == c10::TypeKind::TensorType ? c10::IValue(at::Tensor())
+                                                              : c10::IValue();
+  }
+  c10::IValue operator()(DType value) const { return static_cast<int64_t>(value); }
+  c10::IValue operator()(const std::string& value) const {
+    return names(schema, "Device") ? c10::IValue(c10::Device(c10::kCPU)) : c10::IValue(value);
+  }
+  c10::IValue operator()(const std::vector<bool>& value) const {
+    c10::List<bool> list;
+    for (bool element : value) {
+      list.push_back(element);
+    }
+    return list;
+  }
+  template <typename T>
+  c10::IValue operator()(const T& value) const {
+    if constexpr (std::is_constructible_v<c10::IValue, T>) {
+      return c10::IValue(value);
+    } else {
+      return {};  // filled in at each call
+    }
+  }
+};
+
+c10::Scalar scalar_of(const Number& number) {
+  switch (number.kind) {
+    case Number::Kind::Bool:
+      return number.integer != 0;
+    case Number::Kind::Int:
+      return number.integer;
+    case Number::Kind::Double:
+      return number.floating.real();
+    default:
+      return c10::complex<double>(number.floating);
+  }
+}
+
+// Below every kernel that looks at the kind of a tensor or at a mode of the calling thread:
+// autograd and autocast have had their turn when the operation was recorded.
+class PlainDispatch {
+ public:
+  PlainDispatch() : others_(c10::autocast_dispatch_keyset | modes()) {}
+
+ private:
+  static c10::DispatchKeySet modes() {
+    return c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot,
+                                c10::DispatchKey::PythonDispatcher, c10::DispatchKey::PreDispatch,
+                                c10::DispatchKey::Functionalize});
+  }
+  at::AutoDispatchBelowADInplaceOrView below_autograd_;
+  c10::impl::ExcludeDispatchKeyGuard others_;
+};
+
+}  // namespace
+
+KernelCall::KernelCall(const Signature& signature, const c10::OperatorHandle& op)
+    : signature_(signature), op_(op) {
+  const auto& schema = op.schema().arguments();
+  for (size_t i = 0; i < schema.size(); ++i) {
+    constants_.push_back(std::visit(Constant{schema[i]}, signature.arguments[i]));
+    add(i, signature.arguments[i]);
+    if (is_written(schema[i])) {
+      mutated_.push_back(i);
+    }
+    if (schema[i].name() == "generator") {
+      generator_ = static_cast<int>(i);
+    }
+  }
+  for (const c10::Argument& result : op.schema().returns()) {
+    return_is_new_.push_back(result.alias_info() == nullptr);
+  }
+  const auto* self =
+      signature.arguments.empty() ? nullptr : std::get_if<OperandRef>(signature.arguments.data());
+  needs_self_ =
+      self != nullptr && self->index < 0 && schema[0].type()->kind() == c10::TypeKind::TensorType;
+}
+
+void KernelCall::add(size_t argument, const Attribute& attribute) {
+  const c10::Argument& schema = op_.schema().arguments()[argument];
+  Slot slot;
+  slot.argument = argument;
+  if (const auto* tensor = std::get_if<OperandRef>(&attribute)) {
+    constants_[argument] = Constant{schema}(std::monostate());
+    if (tensor->index < 0) {
+      return;
+    }
+    slot.tensors = {*tensor};
+  } else if (const auto* tensors = std::get_if<std::vector<OperandRef>>(&attribute)) {
+    slot.kind = is_list_of_optionals(schema) ? Slot::Kind::OptionalTensors : Slot::Kind::Tensors;
+    slot.tensors = *tensors;
+  } else if (const auto* number = std::get_if<NumberRef>(&attribute)) {
+    slot.kind = number->is_tensor                                         ? Slot::Kind::NumberTensor
+                : schema.type()->str().find("float") != std::string::npos ? Slot::Kind::Float
+                                                                          : Slot::Kind::Number;
+    slot.numbers = {*number};
+  } else if (const auto* numbers = std::get_if<std::vector<NumberRef>>(&attribute)) {
+    slot.kind = Slot::Kind::Number;
+    slot.numbers = *numbers;
+    slot.list = true;
+  } else {
+    return;
+  }
+  slots_.push_back(std::move(slot));
+}
+
+c10::IValue KernelCall::fill(const Slot& slot, c10::ArrayRef<at::Tensor> operands,
+                             c10::ArrayRef<Number> numbers) const {
+  switch (slot.kind) {
+    case Slot::Kind::Tensor:
+      return operands[slot.tensors[0].index];
+    case Slot::Kind::Tensors: {
+      c10::List<at::Tensor> list;
+      list.reserve(slot.tensors.size());
+      for (OperandRef ref : slot.tensors) {
+        list.push_back(ref.index < 0 ? at::Tensor() : operands[ref.index]);
+      }
+      return list;
+    }
+    case Slot::Kind::OptionalTensors: {
+      c10::List<std::optional<at::Tensor>> list;
+      for (OperandRef ref : slot.tensors) {
+        list.push_back(ref.index < 0 ? std::nullopt : std::optional(operands[ref.index]));
+      }
+      return list;
+    }
+    case Slot::Kind::Float:
+      return numbers[slot.numbers[0].slot].to_double();
+    case Slot::Kind::NumberTensor: {
+      const NumberRef ref = slot.numbers[0];
+      at::Tensor tensor = at::scalar_tensor(scalar_of(numbers[ref.slot]), options_of(ref.dtype));
+      tensor.unsafeGetTensorImpl()->set_wrapped_number(ref.wrapped);
+      return tensor;
+    }
+    default:
+      break;
+  }
+  if (!slot.list) {
+    return scalar_of(numbers[slot.numbers[0].slot]);
+  }
+  c10::List<c10::Scalar> list;
+  for (NumberRef ref : slot.numbers) {
+    list.push_back(scalar_of(numbers[ref.slot]));
+  }
+  return list;
+}
+
+Stack KernelCall::arguments(c10::ArrayRef<at::Tensor> operands,
+                            c10::ArrayRef<Number> numbers) const {
+  Stack stack = constants_;
+  for (const Slot& slot : slots_) {
+    stack[slot.argument] = fill(slot, operands, numbers);
+  }
+  if (needs_self_) {
+    const OutputSpec& like = signature_.outputs[0];
+    stack[0] = at::empty_strided(like.sizes, like.strides, options_of(like.dtype));
+  }
+  return stack;
+}
+
+void KernelCall::seed(Stack& arguments, const uint64_t* state) const {
+  if (generator_ >= 0) {
+    arguments[generator_] = at::make_generator<at::CPUGeneratorImpl>(host_seed(state));
+  }
+}
+
+// Arguments that the operator writes to are values that others may read: it gets copies.
+std::vector<at::Tensor> KernelCall::copy_mutated(Stack& arguments) const {
+  std::vector<at::Tensor> copies;
+  for (size_t i : mutated_) {
+    if (arguments[i].isTensor()) {
+      arguments[i] = arguments[i].toTensor().clone();
+      copies.push_back(arguments[i].toTensor());
+      continue;
+    }
+    c10::List<at::Tensor> list;
+    for (const at::Tensor& tensor : arguments[i].toTensorVector()) {
+      list.push_back(tensor.clone());
+      copies.push_back(list.get(list.size() - 1));
+    }
+    arguments[i] = list;
+  }
+  return copies;
+}
+
+std::vector<at::Tensor> KernelCall::run(Stack stack) const {
+  PlainDispatch guard;
+  std::vector<at::Tensor> mutated = copy_mutated(stack);
+  op_.callBoxed(&stack);
+  std::vector<at::Tensor> results;
+  for (size_t i = 0; i < stack.size(); ++i) {
+    if (!return_is_new_[i]) {
+      continue;  // one of the copies
+    }
+    if (stack[i].isTensorList()) {
+      for (const c10::IValue& tensor : stack[i].toListRef()) {
+        results.push_back(tensor.toTensor());
+      }
+    } else {
+      results.push_back(stack[i].isTensor() ? std::move(stack[i]).toTensor() : at::Tensor());
+    }
+  }
+  std::move(mutated.begin(), mutated.end(), std::back_inserter(results));
+  return results;
+}
+
+at::Tensor cpu_tensor(c10::Storage storage, DType dtype, c10::IntArrayRef sizes,
+                      c10::IntArrayRef strides, int64_t offset) {
+  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
+      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU),
+      c10::scalarTypeToTypeMeta(dtype));
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides, offset);
+  return tensor;
+}
+
+c10::Storage allocate_on_host(size_t nbytes) {
+  c10::Allocator* allocator = c10::GetCPUAllocator();
+  return c10::Storage(c10::Storage::use_byte_size_t(), nbytes, allocator->allocate(nbytes),
+                      allocator, /*resizable=*/true);
+}
+
+}  // namespace torch_xla

@@ -1,0 +1,67 @@
+// One kind of recorded operation as a call of PyTorch's CPU kernel: what its signature fixes is
+// worked out once, each call fills in tensors and numbers. Immutable, so safe from any thread.
+#pragma once
+
+#include "ir/signature.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <vector>
+
+namespace torch_xla {
+
+class KernelCall {
+ public:
+  // `op`: the operator that the signature names, or the one that mutates its arguments when no
+  // functional form exists. The signature outlives this.
+  KernelCall(const Signature& signature, const c10::OperatorHandle& op);
+
+  const Signature& signature() const { return signature_; }
+  const c10::OperatorHandle& op() const { return op_; }
+
+  // The arguments of a call. `operands`: CPU tensors, one per operand of the signature except the
+  // generator's state; `numbers`: parallel to its kinds.
+  torch::jit::Stack arguments(c10::ArrayRef<at::Tensor> operands,
+                              c10::ArrayRef<Number> numbers) const;
+  // Has a random operator draw from a CPU generator seeded by the state (key, counter).
+  void seed(torch::jit::Stack& arguments, const uint64_t* state) const;
+
+  // Calls the kernel; gives one tensor per output of the signature except the generator's state,
+  // undefined where the operator returns None. Throws the kernel's errors.
+  std::vector<at::Tensor> run(torch::jit::Stack arguments) const;
+
+ private:
+  struct Slot {
+    enum class Kind : uint8_t { Tensor, Tensors, OptionalTensors, Number, Float, NumberTensor };
+    size_t argument = 0;
+    Kind kind = Kind::Tensor;
+    std::vector<OperandRef> tensors;
+    std::vector<NumberRef> numbers;
+    bool list = false;  // of numbers
+  };
+  void add(size_t argument, const Attribute& attribute);
+  c10::IValue fill(const Slot& slot, c10::ArrayRef<at::Tensor> operands,
+                   c10::ArrayRef<Number> numbers) const;
+  std::vector<at::Tensor> copy_mutated(torch::jit::Stack& arguments) const;
+
+  const Signature& signature_;
+  const c10::OperatorHandle op_;
+  torch::jit::Stack constants_;
+  std::vector<Slot> slots_;
+  std::vector<size_t> mutated_;      // arguments that the operator writes to
+  std::vector<bool> return_is_new_;  // per return: not one of those
+  int generator_ = -1;               // argument
+  bool needs_self_ = false;          // argument 0 was dropped: only its sizes and dtype matter
+};
+
+// Frames of dense memory as CPU tensors, and back.
+at::Tensor cpu_tensor(c10::Storage storage, DType dtype, c10::IntArrayRef sizes,
+                      c10::IntArrayRef strides, int64_t offset);
+c10::Storage allocate_on_host(size_t nbytes);
+
+// The seed of a CPU generator for one draw of the device's (key, counter).
+inline uint64_t host_seed(const uint64_t* state) {
+  return state[0] ^ (state[1] * 0x9E3779B97F4A7C15ull);
+}
+
+}  // namespace torch_xla

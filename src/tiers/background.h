@@ -1,0 +1,58 @@
+// Compilations behind the running program: a queue, and threads of low priority that work it off,
+// as many as the machine has processors to spare. Thread-safe.
+#pragma once
+
+#include "graph/promote.h"
+
+#include <atomic>
+#include <condition_variable>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+
+namespace torch_xla::tiers {
+
+class Job : public std::enable_shared_from_this<Job> {
+ public:
+  // `owner`: who wants the program; nobody left means that it is not compiled any more.
+  Job(std::weak_ptr<void> owner, Graph graph, std::string name, std::vector<bool> promoted);
+
+  bool done() const { return done_.load(std::memory_order_acquire); }
+  // Blocks, interruptibly: it goes on when the wait is broken off. Begins now if nobody has. Throws
+  // what the compiler threw. Call without locks.
+  VariantPtr wait();
+  double seconds() const { return seconds_; }  // once done
+
+  // More wanted jobs are taken first.
+  void want() { wanted_.fetch_add(1, std::memory_order_relaxed); }
+  int64_t wanted() const { return wanted_.load(std::memory_order_relaxed); }
+  bool abandoned() const { return owner_.expired(); }
+
+ private:
+  friend class Queue;
+  bool begin() { return !begun_.exchange(true); }
+  void run(bool awaited);
+
+  const std::weak_ptr<void> owner_;
+  Graph graph_;
+  const std::string name_;
+  const std::vector<bool> promoted_;
+  std::atomic<int64_t> wanted_{0};
+  std::atomic<bool> begun_{false}, done_{false};
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  VariantPtr result_;
+  std::exception_ptr error_;
+  double seconds_ = 0;
+};
+using JobPtr = std::shared_ptr<Job>;
+
+// To be compiled when a processor is to spare.
+void submit(JobPtr job);
+
+// To be called shortly before the process exits, or again and again: what the plugin registered
+// to be destroyed at exit since the last call waits for the compiler, too.
+void watch_exit();
+
+}  // namespace torch_xla::tiers

@@ -1,0 +1,42 @@
+// When a graph is interpreted and when it is compiled (docs/performance.md, "Tiers"). Stateless;
+// any thread.
+#pragma once
+
+#include "ir/graph.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace torch_xla::tiers {
+
+enum class Policy : uint8_t {
+  Counted,  // so many runs are interpreted, then the program is used: the same in every process
+  Async,    // the program is used as soon as it is there
+  Off,      // compiled at once
+};
+
+struct Options {
+  Policy policy = Policy::Counted;
+  std::optional<int64_t> runs;        // interpreted before the program's turn; else by the graph
+  int64_t compile_at_once_up_to = 0;  // operations
+};
+
+// TORCH_XLA_TIERS and its like. Throws for a value that is none of a policy's names.
+Options from_environment();
+Policy parse_policy(const std::string& name);
+
+// What the graph is expected to cost, in seconds on an ordinary processor; functions of the graph
+// alone, so that the same program does the same in every process.
+struct Estimate {
+  double compiling = 0;
+  double interpreting = 0;
+  double moving = 0;  // of this, reading and writing memory: what a compiler may save
+  int64_t operations = 0;
+};
+Estimate estimate(const Graph& graph);
+
+bool compiles_at_once(const Estimate& estimate, const Options& options);
+int64_t interpreted_runs(const Estimate& estimate, const Options& options);
+
+}  // namespace torch_xla::tiers

@@ -1,0 +1,151 @@
+#include "tiers/structure.h"
+
+#include "base/error.h"
+#include "explain/history.h"
+#include "graph/collect.h"
+#include "metrics/metrics.h"
+
+#include <algorithm>
+
+namespace torch_xla {
+
+using tiers::Policy;
+
+namespace {
+
+// One-off graphs (initialisation, the last batch, an odd length) are never compiled.
+constexpr int64_t kRunsBeforeCompiling = 1;
+// A structure whose numbers must be literals has one program for each; only so many are kept.
+constexpr size_t kVariants = 32;
+
+}  // namespace
+
+VariantPtr Structure::find(const std::vector<Number>& numbers) {
+  for (size_t v = variants_.size(); v-- > 0;) {
+    if (fits(*variants_[v], numbers)) {
+      std::rotate(variants_.begin() + static_cast<std::ptrdiff_t>(v),
+                  variants_.begin() + static_cast<std::ptrdiff_t>(v) + 1, variants_.end());
+      return variants_.back();
+    }
+  }
+  return nullptr;
+}
+
+void Structure::note_numbers(const std::vector<Number>& numbers) {
+  changed_.resize(numbers.size(), false);
+  for (size_t i = 0; i < last_numbers_.size(); ++i) {
+    changed_[i] = changed_[i] || !same_number(last_numbers_[i], numbers[i]);
+  }
+  last_numbers_ = numbers;
+}
+
+bool Structure::must_compile(const Graph& graph, const tiers::Options& options) {
+  if (!estimate_) {
+    estimate_ = tiers::estimate(graph);
+  }
+  return options.policy == Policy::Off || !interpretable_ ||
+         (compilable_ && tiers::compiles_at_once(*estimate_, options));
+}
+
+bool Structure::is_due(const tiers::Options& options) const {
+  if (options.policy == Policy::Async) {
+    return miss_.job != nullptr && miss_.job->done();
+  }
+  return miss_.runs >= tiers::interpreted_runs(*estimate_, options);
+}
+
+void Structure::start_job(const Graph& graph, const std::string& name) {
+  std::vector<bool> promoted = choose_promoted(variants_, graph);
+  for (size_t i = 0; i < changed_.size(); ++i) {
+    promoted[i] = promoted[i] || changed_[i];
+  }
+  miss_.job = std::make_shared<tiers::Job>(weak_from_this(), without_values(graph), name,
+                                           std::move(promoted));
+}
+
+// Takes the program over, waiting for it if need be. `alone`: there is no other tier.
+VariantPtr Structure::finish(Lock& lock, const Graph& graph, const std::string& name, bool alone) {
+  if (!miss_.job) {
+    start_job(graph, name);
+  }
+  tiers::JobPtr job = miss_.job;
+  const Miss miss = miss_;
+  lock.unlock();
+  VariantPtr program;
+  try {
+    program = job->wait();
+  } catch (const Error& error) {
+    lock.lock();
+    if (miss_.job == job) {
+      miss_ = {};
+    }
+    if (alone) {
+      throw;
+    }
+    compilable_ = false;
+    lock.unlock();
+    warn(std::string(error.what()) + " (its operations go on one by one instead)");
+    lock.lock();
+    return nullptr;
+  }
+  lock.lock();
+  if (miss_.job != job) {
+    return find(graph.numbers);  // another thread was faster
+  }
+  miss_ = {};
+  variants_.push_back(program);
+  if (variants_.size() > kVariants) {
+    variants_.erase(variants_.begin());
+  }
+  lock.unlock();
+  explain::note_compiled(miss.event, job->seconds(), program->program->from_disk(), miss.runs);
+  lock.lock();
+  return fits(*program, graph.numbers) ? program : nullptr;
+}
+
+VariantPtr Structure::choose(const Graph& graph, const std::string& name,
+                             const tiers::Options& options) {
+  issue_deferred_warnings();
+  Lock lock(mutex_);
+  while (true) {
+    if (VariantPtr found = find(graph.numbers)) {
+      metrics::counter("CachedCompile").add();
+      return found;
+    }
+    const bool alone = must_compile(graph, options);
+    if (!alone) {
+      note_numbers(graph.numbers);
+    }
+    if (miss_.event == 0) {
+      std::vector<bool> promoted = choose_promoted(variants_, graph);
+      lock.unlock();  // it may warn, through a front end with locks of its own
+      const uint64_t event = explain::note_graph(graph, name, std::move(promoted));
+      lock.lock();
+      miss_.event = miss_.event == 0 ? event : miss_.event;
+      continue;
+    }
+    if (!alone && !(compilable_ && is_due(options))) {
+      break;
+    }
+    if (VariantPtr program = finish(lock, graph, name, alone)) {
+      return program;
+    }
+    // The numbers have changed since it was begun: they are missed anew.
+  }
+  ++miss_.runs;
+  if (compilable_ && !miss_.job && miss_.runs > kRunsBeforeCompiling) {
+    start_job(graph, name);
+    tiers::submit(miss_.job);
+  }
+  if (miss_.job) {
+    miss_.job->want();
+  }
+  return nullptr;
+}
+
+void Structure::give_up_interpreting() {
+  Lock lock(mutex_);
+  interpretable_ = false;
+}
+
+}  // namespace torch_xla
