@@ -38,10 +38,8 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     mode = config.getoption("--mode")
     # Programs are what most tests test; tests/test_tiers.py and --mode interpreted do the rest.
-    os.environ["TORCH_XLA_TIERS"] = "counted" if mode == "interpreted" else "off"
-    if mode == "interpreted":
-        os.environ["TORCH_XLA_TIER_RUNS"] = "1000000"
-    elif mode != "lazy":
+    os.environ["TORCH_XLA_TIERS"] = "never" if mode == "interpreted" else "off"
+    if mode in ("eager", "pjrt"):
         os.environ["TORCH_XLA_EAGER"] = "pjrt" if mode == "pjrt" else "host"
         torch_xla.experimental.eager_mode(True)
 

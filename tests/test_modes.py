@@ -24,8 +24,12 @@ if torch_xla.experimental.is_eager_mode():
 
 @pytest.mark.parametrize(
     ("mode", "files"),
-    [("eager", SUITE + WITHOUT_PROGRAMS), ("pjrt", SUITE)],
-    ids=["eager", "pjrt"],
+    [
+        ("eager", SUITE + WITHOUT_PROGRAMS),
+        ("pjrt", SUITE),
+        ("interpreted", SUITE + WITHOUT_PROGRAMS),
+    ],
+    ids=["eager", "pjrt", "interpreted"],
 )
 def test_behaviours(mode: str, files: list[Path]) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]

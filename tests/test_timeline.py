@@ -141,6 +141,7 @@ def test_a_moment_counts_once() -> None:
     shares = report_of(main, [], [span("upload", 30, 65), span("trace", 90, 95)]).shares
     assert shares == {
         "tracing": 0.35,  # 0-10, 20-40, 90-95
+        "interpreting": 0.0,
         "compiling": 0.10,
         "launching": 0.0,
         "transfers": 0.20,  # 40-60

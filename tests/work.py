@@ -30,7 +30,7 @@ class Work:
     @classmethod
     def so_far(cls) -> Self:
         return cls(
-            executions=samples("ExecuteTime"),
+            executions=samples("ExecuteTime") + samples("InterpretTime"),
             compilations=counter("UncachedCompile"),
             fallbacks=fallbacks(),
             device_to_host=samples("TransferFromDeviceTime"),

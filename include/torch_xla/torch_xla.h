@@ -36,7 +36,7 @@ struct CompileOptions {
   bool full_graph = false;  // reading a value inside throws
   std::optional<int64_t> max_different_graphs;
   std::map<std::string, std::string> xla_options;  // by the name of XLA's flag
-  // When its first runs are interpreted: "counted", "async", "off"; empty: as TORCH_XLA_TIERS says.
+  // When its first runs are interpreted: as TORCH_XLA_TIERS, which holds if empty.
   std::string tiers;
 };
 

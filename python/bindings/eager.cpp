@@ -36,7 +36,7 @@ void bind_eager(pybind11::module& m) {
   pybind11::class_<CompiledFunction, std::shared_ptr<CompiledFunction>>(m, "CompiledFunction")
       .def(pybind11::init(&make_function), pybind11::arg("name"), pybind11::arg("full_graph"),
            pybind11::arg("max_different_graphs"), pybind11::arg("xla_options"),
-           pybind11::arg("tiers"));
+           pybind11::arg("tiers") = "");
   pybind11::class_<CompileRegion, std::shared_ptr<CompileRegion>>(m, "CompileRegion")
       .def(pybind11::init<std::shared_ptr<CompiledFunction>>(), NoGil())
       .def("end", &CompileRegion::end, NoGil());

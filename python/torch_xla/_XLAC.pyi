@@ -73,7 +73,7 @@ class CompiledFunction:
         full_graph: bool,
         max_different_graphs: int | None,
         xla_options: dict[str, str],
-        tiers: str,
+        tiers: str = "",
     ) -> None: ...
 
 class CompileRegion:

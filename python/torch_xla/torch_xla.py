@@ -56,7 +56,7 @@ def compile(
     `max_different_graphs`: more than that many different graphs raise RuntimeError with the
     differences. `custom_compile_options`: XLA's options by name, for these programs. `tiers`:
     whether the first runs are interpreted while the program is compiled in the background, as
-    TORCH_XLA_TIERS says for all: "counted", "async" or "off".
+    TORCH_XLA_TIERS says for all: "counted", "async", "off" or "never".
     """
     compiled = compiling.Compiled(name, full_graph, max_different_graphs, custom_compile_options, tiers)
     return compiled if f is None else compiled(f)

@@ -137,6 +137,9 @@ std::vector<bool> choose_promoted(const std::vector<VariantPtr>& variants, const
   std::vector<bool> changing = changing_places().update(graph);
   for (size_t i = 0; i < promoted.size(); ++i) {
     promoted[i] = promoted[i] || changing[i] || graph.numbers_are_inputs;
+    for (const VariantPtr& variant : variants) {
+      promoted[i] = promoted[i] && !variant->pinned[i];
+    }
   }
   return promoted;
 }

@@ -65,6 +65,16 @@ c10::Storage memory_of(at::Tensor result, const OutputSpec& spec, const Signatur
   return memory;
 }
 
+// What the user has to know of, rather than a type that this kernel does not take: an index that
+// does not exist, or whatever the user's own operator says.
+bool is_about_values(const c10::Error& error, const Node& node) {
+  const std::string& message = error.msg();
+  return dynamic_cast<const c10::IndexError*>(&error) != nullptr ||
+         message.find("out of bounds") != std::string::npos ||
+         message.find("out of range") != std::string::npos ||
+         (node.signature->computation == nullptr && !node.signature->op.starts_with("aten::"));
+}
+
 class Interpreter {
  public:
   Interpreter(const Graph& graph, std::vector<c10::Storage> inputs) : graph_(graph) {
@@ -91,9 +101,10 @@ class Interpreter {
       check_interrupt();
       try {
         run_node(graph_.nodes[n], first_[n]);
-      } catch (c10::NotImplementedError& error) {
-        throw NotInterpretable(error.what_without_backtrace());
       } catch (c10::Error& error) {
+        if (!is_about_values(error, *graph_.nodes[n].node)) {
+          throw NotInterpretable(error.what_without_backtrace());
+        }
         note(n, culprit);
         if (const uint32_t location = graph_.nodes[n].node->location; location != 0) {
           error.add_context("of " + graph_.nodes[n].node->signature->op + " recorded at " +
@@ -236,8 +247,32 @@ class Interpreter {
                                         const std::vector<c10::Storage>& operands,
                                         c10::ArrayRef<Number> numbers) {
     const KernelCall& kernel = kernel_of(signature);
-    return memories_of(kernel.run(kernel.arguments(windows(signature, operands), numbers)),
-                       signature);
+    const std::vector<at::Tensor> tensors = windows(signature, operands);
+    std::vector<at::Tensor> results;
+    try {
+      results = kernel.run(kernel.arguments(tensors, numbers));
+    } catch (const c10::Error&) {
+      results = run_widened(kernel, tensors, numbers);
+    }
+    return memories_of(std::move(results), signature);
+  }
+
+  // Some kernels refuse 16-bit tensors, or mixtures with 32-bit ones that a program accepts: there
+  // it computes in 32 bits and rounds. To be called where the kernel refused.
+  static std::vector<at::Tensor> run_widened(const KernelCall& kernel,
+                                             std::vector<at::Tensor> tensors,
+                                             c10::ArrayRef<Number> numbers) {
+    bool widened = false;
+    for (at::Tensor& tensor : tensors) {
+      if (c10::isReducedFloatingType(tensor.scalar_type())) {
+        tensor = tensor.to(at::kFloat);
+        widened = true;
+      }
+    }
+    if (!widened) {
+      throw;
+    }
+    return kernel.run(kernel.arguments(tensors, numbers));
   }
 
   // A random operator: its last operand and last output are the generator's state.

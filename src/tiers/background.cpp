@@ -68,9 +68,9 @@ class Queue {
   }
 
   // Handlers run in the opposite order of their registration.
-void watch_exit() { on_exit(&Queue::at_exit, nullptr); }
+  void watch_exit() { on_exit(&Queue::at_exit, nullptr); }
 
-void submit(JobPtr job) {
+  void submit(JobPtr job) {
     std::lock_guard<std::mutex> lock(mutex_);
     if (stopping_) {
       return;

@@ -62,13 +62,14 @@ void add(const Graph& graph, Estimate& total) {
 }  // namespace
 
 Policy parse_policy(const std::string& name) {
-  for (auto [known, policy] : {std::pair("counted", Policy::Counted),
-                               std::pair("async", Policy::Async), std::pair("off", Policy::Off)}) {
+  for (auto [known, policy] :
+       {std::pair("counted", Policy::Counted), std::pair("async", Policy::Async),
+        std::pair("off", Policy::Off), std::pair("never", Policy::Never)}) {
     if (name == known) {
       return policy;
     }
   }
-  throw Error("tiers: expected counted, async or off, received '" + name + "'");
+  throw Error("tiers: expected counted, async, off or never, received '" + name + "'");
 }
 
 Options from_environment() {
@@ -93,6 +94,9 @@ Estimate estimate(const Graph& graph) {
 }
 
 bool compiles_at_once(const Estimate& estimate, const Options& options) {
+  if (options.policy == Policy::Never) {
+    return false;
+  }
   return estimate.operations <= options.compile_at_once_up_to ||
          estimate.moving > estimate.compiling;
 }

@@ -14,6 +14,7 @@ enum class Policy : uint8_t {
   Counted,  // so many runs are interpreted, then the program is used: the same in every process
   Async,    // the program is used as soon as it is there
   Off,      // compiled at once
+  Never,    // interpreted always
 };
 
 struct Options {

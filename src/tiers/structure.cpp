@@ -48,6 +48,9 @@ bool Structure::must_compile(const Graph& graph, const tiers::Options& options) 
 }
 
 bool Structure::is_due(const tiers::Options& options) const {
+  if (options.policy == Policy::Never) {
+    return false;
+  }
   if (options.policy == Policy::Async) {
     return miss_.job != nullptr && miss_.job->done();
   }
@@ -133,7 +136,8 @@ VariantPtr Structure::choose(const Graph& graph, const std::string& name,
     // The numbers have changed since it was begun: they are missed anew.
   }
   ++miss_.runs;
-  if (compilable_ && !miss_.job && miss_.runs > kRunsBeforeCompiling) {
+  const bool wanted = compilable_ && options.policy != Policy::Never;
+  if (wanted && !miss_.job && miss_.runs > kRunsBeforeCompiling) {
     start_job(graph, name);
     tiers::submit(miss_.job);
   }

@@ -15,7 +15,7 @@ from torch_xla._internal import step_closures
 
 _Options = Mapping[str, "bool | int | float | str"]
 
-_TIERS = ("counted", "async", "off")
+_TIERS = ("counted", "async", "off", "never")
 
 # Kinds of functions whose calls return before their work is done.
 _EARLY = (

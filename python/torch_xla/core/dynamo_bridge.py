@@ -44,7 +44,7 @@ def extract_compiled_graph(
 def _launcher(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     graph = _XLAC.PureFunction(function, name, _MAX_ENTRIES, False)
     program = _XLAC.CompiledFunction(
-        name=name, full_graph=False, max_different_graphs=None, xla_options={}, tiers=""
+        name=name, full_graph=False, max_different_graphs=None, xla_options={}
     )
 
     def launch(*args: Any) -> Any:
