@@ -397,3 +397,12 @@ def test_conflicting_marks_are_refused() -> None:
     xs.mark_sharding(tensor, MESH, ("x", None))
     with pytest.raises(RuntimeError, match=r"\[8, 6\] is marked as .* call clear_sharding first"):
         xs.mark_sharding(tensor, MESH, (None, "y"))
+
+
+def test_recurrent_layers_are_composed_of_what_can_be_partitioned() -> None:
+    module = nn.LSTM(4, 8).to("xla")
+    inputs = on_mesh(numbers(2, 2, 4), None, "x", None)
+    output = module(inputs)[0]
+    assert "rnn_layer" not in _XLAC.tensors_ir_text([output])
+    expected = copy.deepcopy(module).cpu()(numbers(2, 2, 4))[0]
+    torch.testing.assert_close(output.cpu(), expected)

@@ -34,6 +34,7 @@ TORCH_LIBRARY_IMPL(aten, AutocastXLA, m) {
   AT_FORALL_FP32_SET_OPT_DTYPE(XLA_FP32_SET_DTYPE)
   AT_FORALL_DIFFERENT_REDISPATCH_SIGNATURE(XLA_APPEND_DTYPE)
   AT_FORALL_PROMOTE(XLA_PROMOTE)
+  XLA_LOWER_PRECISION(mkldnn_rnn_layer)  // as on the CPU: record/rnn.cpp
   m.impl("binary_cross_entropy", &refuse_binary_cross_entropy);
 }
 

@@ -1,0 +1,230 @@
+"""Recurrent layers: the CPU's operators and its bits, in every mode."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch_xla
+from torch import Tensor, nn
+from torch_xla import _XLAC
+from torch_xla.experimental.assume_pure import PureModule
+from work import counter
+
+# Modules that CPU PyTorch gives to oneDNN.
+ONEDNN: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "layers": {"num_layers": 3, "dropout": 0.0},
+    "bidirectional": {"bidirectional": True, "num_layers": 2},
+    "batch_first": {"batch_first": True},
+    "without_biases": {"bias": False, "bidirectional": True},
+    "bfloat16": {"dtype": torch.bfloat16},
+}
+
+
+def recorded(tensors: list[Tensor]) -> str:
+    return _XLAC.tensors_ir_text(tensors)
+
+
+def tensors_like(tensors: tuple[Tensor, ...], seed: int) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(t.shape, generator=generator).to(t.device, t.dtype) for t in tensors]
+
+
+def results(device: str, given: bool = True, steps: int = 5, **options: Any) -> list[Tensor]:
+    """What a module returns, and the gradients of its arguments and parameters."""
+    torch.manual_seed(0)
+    kind = options.pop("kind", nn.LSTM)
+    module = kind(4, 3, **options).to(device)
+    inputs = torch.randn(steps, steps, 4, dtype=options.get("dtype")).to(device).requires_grad_()
+    state = None
+    if given:
+        _, shapes = module(inputs.detach())
+        state = tensors_like(shapes, 1) if isinstance(shapes, tuple) else tensors_like((shapes,), 1)
+        state = [s.requires_grad_() for s in state]
+        state = state if kind is nn.LSTM else state[0]
+    output, last = module(inputs, state)
+    returned = (output, *last) if isinstance(last, tuple) else (output, last)
+    leaves = [inputs, *module.parameters()]
+    leaves += (state if isinstance(state, list) else [state]) if given else []
+    gradients = torch.autograd.grad(returned, leaves, tensors_like(returned, 2))
+    return [value.detach() for value in (*returned, *gradients)]
+
+
+def assert_bits(actual: list[Tensor], expected: list[Tensor]) -> None:
+    for got, wanted in zip(actual, expected, strict=True):
+        assert got.device.type == "xla"
+        torch.testing.assert_close(got.cpu(), wanted, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("given", [True, False], ids=["state", "no_state"])
+@pytest.mark.parametrize("name", ONEDNN)
+def test_lstm_has_the_bits_of_the_cpu(name: str, given: bool) -> None:
+    options = ONEDNN[name]
+    assert_bits(results("xla", given, **options), results("cpu", given, **options))
+
+
+@pytest.mark.lazy_only
+@pytest.mark.parametrize("name", ONEDNN)
+def test_lstm_is_one_operator_per_layer_and_direction(name: str) -> None:
+    options = ONEDNN[name]
+    layers = options.get("num_layers", 1) * (2 if options.get("bidirectional") else 1)
+    text = recorded(results("xla", **options))
+    assert text.count("torch_xla::mkldnn_rnn_layer") == layers
+    assert text.count("aten::mkldnn_rnn_layer_backward") == layers
+
+
+@pytest.mark.lazy_only
+def test_longer_sequences_are_no_larger_graphs() -> None:
+    def size(steps: int) -> int:
+        return recorded(results("xla", steps=steps)).count("\n")
+
+    assert size(3) == size(30)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"proj_size": 2}, {"dtype": torch.float64}, {"dtype": torch.float16}],
+    ids=["projections", "float64", "float16"],
+)
+@pytest.mark.filterwarnings("ignore:LSTM with projections")
+def test_what_onednn_does_not_take_is_composed(options: dict[str, Any]) -> None:
+    actual, expected = results("xla", steps=2, **options), results("cpu", steps=2, **options)
+    rounding = {"rtol": 1e-2, "atol": 1e-3} if options.get("dtype") == torch.float16 else {}
+    for got, wanted in zip(actual, expected, strict=True):
+        torch.testing.assert_close(got.cpu(), wanted, **rounding)
+
+
+def test_packed_sequences() -> None:
+    def run(device: str) -> list[Tensor]:
+        torch.manual_seed(0)
+        module = nn.LSTM(4, 3, bidirectional=True).to(device)
+        sequences = torch.randn(6, 3, 4).to(device).requires_grad_()
+        packed = nn.utils.rnn.pack_padded_sequence(sequences, [6, 4, 1])
+        output, (hy, cy) = module(packed)
+        padded, _ = nn.utils.rnn.pad_packed_sequence(output)
+        (padded.square().sum() + hy.sum() + cy.sum()).backward()
+        assert sequences.grad is not None
+        return [padded.detach(), hy.detach(), cy.detach(), sequences.grad]
+
+    for got, wanted in zip(run("xla"), run("cpu"), strict=True):
+        torch.testing.assert_close(got.cpu(), wanted)
+
+
+def test_gradients_of_gradients() -> None:
+    def run(device: str) -> list[Tensor]:
+        torch.manual_seed(0)
+        module = nn.LSTM(4, 3).to(device)
+        inputs = torch.randn(5, 2, 4).to(device).requires_grad_()
+        (gradient,) = torch.autograd.grad(
+            module(inputs)[0].square().sum(), inputs, create_graph=True
+        )
+        gradient.square().sum().backward()
+        return [gradient.detach(), *(p.grad for p in module.parameters() if p.grad is not None)]
+
+    for got, wanted in zip(run("xla"), run("cpu"), strict=True):
+        torch.testing.assert_close(got.cpu(), wanted)
+
+
+def test_gradients_after_calls_without() -> None:
+    """Grad mode decides whether a layer keeps what its gradient needs."""
+    module = nn.LSTM(4, 3).to("xla")
+    inputs = torch.ones(7, 2, 4, device="xla")
+    with torch.no_grad():
+        without = module(inputs)[0]
+    output = module(inputs)[0]
+    output.sum().backward()
+    assert torch.equal(output, without)
+    assert module.weight_ih_l0.grad.isfinite().all()
+
+
+def test_dropout_between_layers_follows_the_seed() -> None:
+    module = nn.LSTM(8, 16, num_layers=2, dropout=0.5).to("xla")
+    inputs = torch.ones(5, 2, 8, device="xla")
+
+    def output(seed: int) -> Tensor:
+        torch.manual_seed(seed)
+        torch_xla.manual_seed(seed)
+        return module(inputs)[0].detach()
+
+    assert torch.equal(output(1), output(1))
+    assert not torch.equal(output(1), output(2))
+    module.eval()
+    assert torch.equal(output(1), output(2))
+
+
+def test_autocast() -> None:
+    def run(device: str) -> Tensor:
+        torch.manual_seed(0)
+        module = nn.LSTM(4, 3).to(device)
+        with torch.autocast(device, torch.bfloat16):
+            output = module(torch.randn(5, 2, 4).to(device))[0]
+        assert output.dtype == torch.bfloat16
+        output.float().sum().backward()
+        assert module.weight_hh_l0.grad is not None
+        return module.weight_hh_l0.grad
+
+    torch.testing.assert_close(run("xla").cpu(), run("cpu"), rtol=0, atol=0)
+    with torch.autocast("xla", torch.float16):  # the CPU has no such layer, and raises
+        assert nn.LSTM(4, 3).to("xla")(torch.ones(5, 4, device="xla"))[0].isfinite().all()
+
+
+class Tagger(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(6, 8, num_layers=2, bidirectional=True)
+        self.head = nn.Linear(16, 3)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        scores: Tensor = self.head(self.lstm(inputs)[0])
+        return scores
+
+
+def losses(model: nn.Module, device: str, wrap: Callable[[Any], Any]) -> list[float]:
+    model = copy.deepcopy(model).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    inputs = torch.linspace(-1, 1, 7 * 3 * 6).view(7, 3, 6).to(device)
+    targets = (torch.arange(7 * 3) % 3).to(device)
+    forward = wrap(model)
+    values = []
+    for _ in range(4):
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(forward(inputs).flatten(0, 1), targets)
+        loss.backward()
+        optimizer.step()
+        values.append(loss.item())
+    return values
+
+
+WRAPS: dict[str, Callable[[Any], Any]] = {
+    "recorded": lambda model: model,
+    "compiled": torch_xla.compile,
+    "pure": PureModule,
+    "openxla": lambda model: torch.compile(model, backend="openxla"),
+}
+
+
+@pytest.mark.parametrize("wrap", WRAPS)
+def test_training(wrap: str) -> None:
+    torch.manual_seed(0)
+    model = Tagger()
+    before = counter("aten::mkldnn_rnn_layer")
+    actual = losses(model, "xla", WRAPS[wrap])
+    torch.testing.assert_close(actual, losses(model, "cpu", lambda model: model))
+    if not torch_xla.experimental.is_eager_mode():
+        assert counter("aten::mkldnn_rnn_layer") > before
+
+
+@pytest.mark.lazy_only
+def test_platforms_without_host_calls_compose(fresh_python: Callable[..., str]) -> None:
+    program = """
+import torch, torch_xla
+module = torch.nn.LSTM(4, 3).to("xla")
+output, _ = module(torch.ones(5, 2, 4, device="xla"))
+output.sum().backward()
+gradient = module.weight_ih_l0.grad
+assert "rnn_layer" not in torch_xla._XLAC.tensors_ir_text([output, gradient])
+print(bool(gradient.isfinite().all()))
+"""
+    assert fresh_python(program, TORCH_XLA_HOST_CALLS="0") == "True"
