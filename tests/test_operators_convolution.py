@@ -64,9 +64,16 @@ IN_PIECES = [
     Case((4, 16, 16, 16), (32, 16, 3, 3), dtype=torch.float64),
 ]
 WHOLE = [Case((2, 3, 8, 8), (4, 3, 3, 3)), Case((1, 3, 8, 8), (4, 3, 3, 3), padding=2)]
+EMPTY = [
+    Case((0, 3, 8, 8), (4, 3, 3, 3)),
+    Case((0, 3, 8), (4, 3, 3)),
+    Case((0, 3, 8, 8), (3, 4, 3, 3), transposed=True),
+    Case((2, 0, 8, 8), (4, 0, 3, 3)),
+    Case((2, 0, 8, 8), (4, 0, 1, 1), bias=False),
+]
 
 
-@pytest.mark.parametrize("case", POINTWISE + IN_PIECES + WHOLE, ids=str)
+@pytest.mark.parametrize("case", POINTWISE + IN_PIECES + WHOLE + EMPTY, ids=str)
 def test_values_and_gradients(case: Case) -> None:
     arguments = case.tensors()
     results = []

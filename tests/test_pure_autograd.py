@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from torch_xla.experimental.assume_pure import PureModule, assume_pure
+from work import Work
 
 
 def leaf(*shape: int, grad: bool = True) -> Tensor:
@@ -233,3 +234,91 @@ def test_torch_func_within_and_around() -> None:
 def test_complex_gradients() -> None:
     z = torch.randn(4, dtype=torch.complex64, device="xla", requires_grad=True)
     check(lambda a: (a * a.conj()).real.sqrt(), z)
+
+
+HOST_FREE: dict[str, Callable[[Tensor], Tensor]] = {
+    "max": lambda x: x.max(),
+    "min": lambda x: x.min(),
+    "median": lambda x: x.median(),
+    "nanmedian": lambda x: x.nanmedian(),
+    "prod": lambda x: x.prod(),
+    "prod-along": lambda x: x.prod(1),
+    "prod-keepdim": lambda x: x.prod(0, keepdim=True),
+    "prod-dtype": lambda x: x.prod(1, dtype=torch.float64),
+    "cumprod": lambda x: x.cumprod(1),
+    "kron": lambda x: torch.kron(x, x + 1),
+    "tensor_split": lambda x: torch.cat([t * (i + 1) for i, t in enumerate(x.tensor_split(2, 1))]),
+}
+VALUES = {
+    "ties": [[1.0, 5.0, 2.0, 4.0], [4.0, 3.0, 5.0, 1.0]],
+    "one-zero": [[1.0, 0.0, 2.0, 4.0], [4.0, 3.0, 5.0, 1.0]],
+    "zeros": [[0.0, 3.0, 0.0, 4.0], [0.0, 0.0, 5.0, 1.0]],
+}
+
+
+@pytest.mark.parametrize("values", VALUES.values(), ids=VALUES)
+@pytest.mark.parametrize("function", HOST_FREE.values(), ids=HOST_FREE)
+def test_gradients_that_read_nothing(
+    function: Callable[[Tensor], Tensor], values: list[list[float]]
+) -> None:
+    def gradients(device: str, wrapped: Callable[[Tensor], Tensor]) -> list[Tensor]:
+        x = torch.tensor(values, device=device, requires_grad=True)
+        (first,) = torch.autograd.grad(wrapped(x).square().sum(), x, create_graph=True)
+        (second,) = torch.autograd.grad(first.sum(), x)
+        return [first.detach().cpu(), second.cpu()]
+
+    expected = gradients("cpu", function)
+    before = Work.so_far()
+    recorded = gradients("xla", function)
+    assert Work.so_far().since(before).device_to_host == len(recorded)
+    torch.testing.assert_close(recorded, expected)
+    torch.testing.assert_close(gradients("xla", assume_pure(function)), expected)
+
+
+def test_kron_with_a_closed_over_weight() -> None:
+    def weights(device: str, decorate: Callable[..., Any]) -> list[Tensor]:
+        x = torch.ones(2, 3, device=device)
+        weight = torch.full((2, 2), 2.0, device=device, requires_grad=True)
+        function = decorate(lambda x: torch.kron(weight, x))
+        for _ in range(2):
+            function(x).sum().backward()
+        assert weight.grad is not None
+        return [weight.grad.cpu()]
+
+    expected = weights("cpu", lambda function: function)
+    torch.testing.assert_close(weights("xla", assume_pure), expected)
+
+
+def test_other_derivatives_of_reductions_without_reads() -> None:
+    x = torch.tensor([1.0, 5.0, 2.0])
+    for device in ("cpu", "xla"):
+        value, tangent = torch.func.jvp(
+            torch.prod, (x.to(device),), (torch.ones_like(x).to(device),)
+        )
+        assert (value.item(), tangent.item()) == (10, 17)
+        assert torch.func.grad(torch.max)(x.to(device)).tolist() == [0, 1, 0]
+
+
+def test_requires_grad_inside() -> None:
+    @assume_pure
+    def marks_its_argument(x: Tensor) -> Tensor:
+        return x.requires_grad_() * 2
+
+    for _ in range(2):
+        x = torch.ones(3, device="xla")
+        marks_its_argument(x).sum().backward()
+        assert x.grad is not None
+        assert x.grad.tolist() == [2, 2, 2]
+
+    @assume_pure
+    def differentiates(x: Tensor) -> Tensor:
+        leaf = x.detach().requires_grad_()
+        leaf.square().sum().backward()
+        assert leaf.grad is not None
+        return leaf.grad * x
+
+    for _ in range(2):
+        x = torch.full((3,), 3.0, device="xla", requires_grad=True)
+        differentiates(x).sum().backward()
+        assert x.grad is not None
+        assert x.grad.tolist() == [6, 6, 6]

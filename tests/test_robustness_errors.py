@@ -32,7 +32,37 @@ MISTAKES: dict[str, Callable[[str], object]] = {
     "item of many": lambda d: torch.ones(2, device=d).item(),
     "truth of many": lambda d: bool(torch.ones(2, device=d)),
     "in-place shape": lambda d: torch.ones(1, device=d).add_(torch.ones(3, device=d)),
+    # PyTorch's meta kernels let these pass.
+    "empty maximum": lambda d: torch.empty(0, device=d).max(),
+    "empty minimum along": lambda d: torch.empty(0, 3, device=d).min(0),
+    "mode of nothing": lambda d: torch.empty(0, device=d).mode(),
+    "minus True": lambda d: torch.ones(3, device=d) - True,
+    "large minus True": lambda d: torch.ones(9999, device=d) - True,
+    "complex trunc": lambda d: torch.ones(3, dtype=torch.complex64, device=d).trunc(),
+    "large complex floor": lambda d: torch.ones(9999, dtype=torch.complex64, device=d).floor(),
+    "complex clamp": lambda d: torch.ones(3, dtype=torch.complex64, device=d).clamp(0, 1),
+    "bool alpha": lambda d: torch.sub(torch.ones(3, device=d), 1, alpha=True),
+    "top-k": lambda d: torch.ones(3, device=d).topk(4),
+    "index_put": lambda d: index_put(d, 2, torch.ones(3, 9999, device=d)),
+    "index_put of no values": lambda d: index_put(d, 2, torch.ones(0, 9999, device=d)),
+    "random": lambda d: torch.randint(5, 5, (3,), device=d),
+    "random in place": lambda d: torch.ones(3, device=d).random_(2, 1),
+    "samples": lambda d: torch.ones(3, device=d).multinomial(4),
+    "convolution bias": lambda d: convolution(d, bias=4),
+    "convolution padding": lambda d: convolution(d, padding=-1),
+    "convolution stride": lambda d: convolution(d, stride=0),
+    "convolution channels": lambda d: convolution(d, channels=3),
 }
+
+
+def index_put(device: str, places: int, values: torch.Tensor) -> None:
+    rows = torch.zeros(places, dtype=torch.int64, device=device)
+    torch.ones(5, 9999, device=device).index_put_((rows,), values)
+
+
+def convolution(device: str, channels: int = 2, bias: int = 3, **options: int) -> None:
+    image, kernel = torch.ones(1, 2, 60, 60, device=device), torch.ones(3, channels, 3, 3)
+    torch.conv2d(image, kernel.to(device), torch.ones(bias, device=device), **options)
 
 
 @pytest.mark.parametrize("mistake", MISTAKES.values(), ids=[n.replace(" ", "-") for n in MISTAKES])
@@ -44,6 +74,40 @@ def test_message_and_line(mistake: Callable[[str], object]) -> None:
     assert str(raised.value).splitlines()[0] == str(expected.value).splitlines()[0]
     lines = [frame.lineno for frame in traceback.extract_tb(raised.value.__traceback__)]
     assert inspect.getsourcelines(mistake)[1] in lines
+    works_afterwards()
+
+
+DRAWS: dict[str, tuple[Callable[[torch.Tensor, float], object], float, float]] = {
+    "cauchy": (lambda t, sigma: t.cauchy_(0, sigma), 1, 0),
+    "normal": (lambda t, std: t.normal_(0, std), 1, -1),
+    "exponential": (lambda t, rate: t.exponential_(rate), 1, -1),
+    "geometric": (lambda t, p: t.geometric_(p), 0.5, 2),
+    "bernoulli": (lambda t, p: t.bernoulli_(p), 0.5, 2),
+    "uniform": (lambda t, low: t.uniform_(low, 1), 0, 2),
+    "normal of means": (lambda t, std: torch.normal(t, std), 1, -1),
+    "Huber loss": (lambda t, delta: torch.nn.functional.huber_loss(t, t, delta=delta), 1, -1),
+    "histogram": (lambda t, low: t.histc(3, low, 1), 0, 2),
+}
+
+
+@pytest.mark.parametrize("draw", DRAWS)
+def test_each_number_is_checked(draw: str) -> None:
+    call, right, wrong = DRAWS[draw]
+    with pytest.raises(RuntimeError) as expected:
+        call(torch.ones(3), wrong)
+    call(torch.ones(3, device="xla"), right)
+    cpu_state = torch.get_rng_state()
+    with pytest.raises(RuntimeError) as raised:
+        call(torch.ones(3, device="xla"), wrong)
+    assert str(raised.value).splitlines()[0] == str(expected.value).splitlines()[0]
+    assert torch.equal(torch.get_rng_state(), cpu_state)
+    works_afterwards()
+
+
+@pytest.mark.parametrize("convert", ["to_sparse", "to_sparse_csr", "to_mkldnn"])
+def test_layouts_that_do_not_exist(convert: str) -> None:
+    with pytest.raises(NotImplementedError, match="only strided tensors"):
+        getattr(torch.ones(3, 3, device="xla"), convert)()
     works_afterwards()
 
 

@@ -165,6 +165,65 @@ def test_reads_match_cpu() -> None:
     assert_same(program)
 
 
+def nothing(device: str) -> Tensor:
+    return torch.zeros(0, dtype=torch.int64, device=device)
+
+
+EMPTY_WRITES: dict[str, Callable[[Tensor, Tensor, Tensor], object]] = {
+    "mask-add": lambda t, mask, none: t.__setitem__(mask, t[mask] + 1),
+    "mask-assign": lambda t, mask, none: t.__setitem__(mask, t[mask]),
+    "mask-of-elements": lambda t, mask, none: t.__setitem__(t < 0, t[t < 0]),
+    "mask-of-columns": lambda t, mask, none: t.t().__setitem__((slice(None), mask), t.t()[:, mask]),
+    "index_put": lambda t, mask, none: t.index_put_((mask,), t[none], accumulate=True),
+    "scatter": lambda t, mask, none: t.scatter_(0, none, t.clone()),
+    "scatter_add": lambda t, mask, none: t.scatter_add_(0, none, t + 1),
+    "scatter_reduce": lambda t, mask, none: t.scatter_reduce_(0, none, t + 1, "prod"),
+    "index_add": lambda t, mask, none: t.index_add_(0, none, t[none]),
+    "index_copy": lambda t, mask, none: t.index_copy_(0, none, t[none]),
+    "put": lambda t, mask, none: t.put_(none, t[0, none]),
+}
+
+
+@pytest.mark.parametrize("write", EMPTY_WRITES.values(), ids=EMPTY_WRITES)
+def test_writing_nothing(write: Callable[[Tensor, Tensor, Tensor], object]) -> None:
+    def program(device: str) -> Tensor:
+        tensor = ramp(4, 6, device=device)
+        write(tensor, tensor[:, 0] < 0, nothing(device))
+        return tensor
+
+    assert_same(program)
+
+
+def test_reading_nothing_with_gradients() -> None:
+    def program(device: str) -> list[Tensor]:
+        tensor = ramp(4, 6, device=device).requires_grad_()
+        none = nothing(device)
+        picked = [tensor[tensor < 0], tensor[tensor[:, 0] < 0], tensor[none], tensor.take(none)]
+        picked += [tensor.gather(0, none), tensor.index_select(1, none)]
+        (sum(t.sum() for t in picked) + tensor.sum()).backward()
+        assert tensor.grad is not None
+        return [tensor.grad, *picked]
+
+    assert_same(program)
+
+
+def test_a_mixture_of_experts_with_an_idle_expert() -> None:
+    def program(device: str) -> list[Tensor]:
+        tokens = ramp(6, 4, device=device).requires_grad_()
+        weights = (ramp(3, 4, 4, device=device) / 10).requires_grad_()
+        expert = torch.tensor([0, 1, 0, 1, 1, 0], device=device)  # the last one has no tokens
+        output = torch.zeros_like(tokens)
+        for i in range(3):
+            mine = expert == i
+            output[mine] += (tokens[mine] @ weights[i]).relu()
+        output.sum().backward()
+        assert tokens.grad is not None
+        assert weights.grad is not None
+        return [output, tokens.grad, weights.grad]
+
+    assert_same(program)
+
+
 def test_shapes_that_depend_on_data() -> None:
     def program(device: str) -> list[Tensor]:
         t = ramp(4, 6, device=device)

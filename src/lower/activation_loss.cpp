@@ -161,9 +161,9 @@ void register_loss(LowerTable& table) {
   table.insert({
       {"aten::mse_loss", {lower_mse_loss}},
       {"aten::mse_loss_backward", {lower_mse_loss_backward}},
-      {"aten::smooth_l1_loss", {lower_smooth_l1_loss}},
+      {"aten::smooth_l1_loss", {lower_smooth_l1_loss, kStaticNumbers}},
       {"aten::smooth_l1_loss_backward", {lower_smooth_l1_loss_backward}},
-      {"aten::huber_loss", {lower_huber_loss}},
+      {"aten::huber_loss", {lower_huber_loss, kStaticNumbers}},
       {"aten::huber_loss_backward", {lower_huber_loss_backward}},
       {"aten::binary_cross_entropy", {lower_binary_cross_entropy}},
       {"aten::binary_cross_entropy_backward", {lower_binary_cross_entropy_backward}},

@@ -205,12 +205,28 @@ bool runs_on_host(LowerContext& c, Val input) {
   return c.prefers_host() && c10::isFloatingType(input.dtype());
 }
 
+// Of no images, or of images without channels: PyTorch's result is empty, its gradients are zero.
+bool is_empty(LowerContext& c, Val input) {
+  if (input.numel() > 0) {
+    return false;
+  }
+  for (size_t i = 0; i < c.output_count(); ++i) {
+    if (c.output(i).defined) {
+      c.set(i, c.b.full(0.0, {input.dtype(), c.output(i).sizes}));
+    }
+  }
+  return true;
+}
+
 // convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
 void lower_convolution(LowerContext& c) {
   Builder& b = c.b;
   Val input = c.tensor(0), weight = c.tensor(1);
   Geometry g = geometry(c, 3, input.rank() - 2);
   const Dims& sizes = c.output(0).sizes;
+  if (is_empty(c, input)) {
+    return;
+  }
   Val result;
   if (runs_on_host(c, input)) {
     if (!Pointwise::applies(input, weight, g)) {
@@ -234,6 +250,9 @@ void lower_convolution_backward(LowerContext& c) {
   Builder& b = c.b;
   Val grad = c.tensor(0), input = c.tensor(1), weight = c.tensor(2);
   Geometry g = geometry(c, 4, input.rank() - 2);
+  if (is_empty(c, input)) {
+    return;
+  }
   std::optional<Pointwise> pointwise;
   if (runs_on_host(c, input)) {
     if (!Pointwise::applies(input, weight, g)) {

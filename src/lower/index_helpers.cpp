@@ -30,7 +30,7 @@ Val take_slices(Builder& b, Val x, int64_t dim, Val index) {
   Dims result = x.dims();
   result.erase(result.begin() + dim);
   result.insert(result.begin() + dim, index.dims().begin(), index.dims().end());
-  if (product(result) == 0) {
+  if (product(result) == 0 || x.dim(dim) == 0) {  // no index is valid: what is read never matters
     return b.full(0.0, {x.dtype(), result});
   }
   stablehlo::GatherDims dims;

@@ -62,15 +62,15 @@ void scatter_elements(LowerContext& c, bool source_is_number, Reduction reductio
   Val x = at_least_1d(b, c.tensor_as(0, dtype));
   int64_t dim = c.dim(1, x.rank());
   Val index = at_least_1d(b, c.tensor(2));
-  Val updates;
-  if (source_is_number) {
-    updates = b.expand(c.number(3, dtype), index.dims());
-  } else {
-    updates = at_least_1d(b, c.tensor_as(3, dtype));
-    // The source may be larger than the index.
-    updates = b.slice(updates, Dims(index.rank(), 0), index.dims(), Dims(index.rank(), 1));
-  }
-  if (index.numel() > 0) {
+  if (index.numel() > 0) {  // an empty one may have fewer dimensions than x
+    Val updates;
+    if (source_is_number) {
+      updates = b.expand(c.number(3, dtype), index.dims());
+    } else {
+      updates = at_least_1d(b, c.tensor_as(3, dtype));
+      // The source may be larger than the index.
+      updates = b.slice(updates, Dims(index.rank(), 0), index.dims(), Dims(index.rank(), 1));
+    }
     index = wrap_negative(b, index, x.dim(dim));
     x = scatter_reduced(b, scatter_along, x, dim, index, updates, reduction, include_self);
   }

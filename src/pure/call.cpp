@@ -185,6 +185,9 @@ void bump_versions(const PureEntry& entry, const Tensors& arguments) {
 }
 
 Tensors call_entry(const EntryPtr& pointer, const Tensors& arguments) {
+  for (int32_t marked : pointer->marked) {
+    arguments[marked].set_requires_grad(true);
+  }
   if (!eager::enabled()) {
     return record_call(pointer, arguments);
   }

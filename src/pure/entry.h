@@ -90,6 +90,7 @@ struct PureEntry {
   std::vector<Handle> handles;
   std::vector<ResultStorage> storages;
   std::vector<Result> results;
+  std::vector<int32_t> marked;         // arguments told to require gradients
   std::unique_ptr<Gradient> gradient;  // null: nothing to differentiate
   std::shared_ptr<PureCallee> callee;
   // Made when a gradient is differentiated (pure_function.h, derivative_of).

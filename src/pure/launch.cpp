@@ -175,7 +175,8 @@ class Launch {
 }  // namespace
 
 std::optional<Tensors> launch_entry(const EntryPtr& entry, const Tensors& arguments) {
-  if (entry->gradient || entry->transient || spmd_enabled() || current_scope() != nullptr) {
+  if (entry->gradient || entry->transient || !entry->marked.empty() || spmd_enabled() ||
+      current_scope() != nullptr) {
     return std::nullopt;
   }
   const bool writes = std::any_of(entry->inputs.begin(), entry->inputs.end(),

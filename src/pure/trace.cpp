@@ -138,17 +138,24 @@ class Tracer {
         refuse("changes the shape or storage of " + which +
                " in place: return a new tensor instead");
       }
-      if (before.requires_grad() != after.requires_grad()) {
+      if (before.requires_grad() == after.requires_grad()) {
+        continue;
+      }
+      if (!after.is_leaf()) {
         refuse("writes a value that requires gradients into " + which +
                " in place: return it instead, or detach it first");
       }
+      if (!after.requires_grad()) {
+        refuse("calls requires_grad_(False) of " + which + ": pass it detached instead");
+      }
+      trace_.marked.push_back(static_cast<int32_t>(i));
     }
     std::vector<at::Tensor> spoilt;
     {
       TraceLock lock;
       for (const TraceScope::Outside& entry : scope_->all_outside()) {
         for (size_t i = 0; i < entry.handles.size(); ++i) {
-          if (entry.handles[i].requires_grad() && !entry.required_grad[i]) {
+          if (!entry.handles[i].is_leaf() && !entry.required_grad[i]) {
             spoilt.push_back(entry.handles[i]);
           }
         }
@@ -184,7 +191,9 @@ class Tracer {
       }
     }
     for (const at::Tensor& handle : handles) {
-      add(handle, -1);
+      if (!is_made_of_argument(trace_, handle)) {
+        add(handle, -1);
+      }
     }
     return sources;
   }
@@ -237,8 +246,9 @@ class Tracer {
     { Trace dead = std::move(dropped); }
     at::Generator generator = std::move(scope_->generator);
     scope_->generator = at::Generator();
+    Tensors reached;  // dropped without the lock
     TraceLock lock;
-    scope_->close();
+    reached = scope_->close();
   }
 
   void check_escapes() {

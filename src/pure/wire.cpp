@@ -84,6 +84,7 @@ class Wiring {
       : trace_(trace), arguments_(arguments), entry_(std::make_shared<PureEntry>()) {
     entry_->name = name;
     entry_->device = trace.scope->device;
+    entry_->marked = trace.marked;
   }
 
   std::shared_ptr<PureEntry> run() {
@@ -128,11 +129,7 @@ class Wiring {
   // Closed-over tensors on one storage. Arguments, seen as leaves during the trace, are none.
   void wire_handles(const TraceScope::Outside& outside, int32_t index, PureEntry::Input* input) {
     for (const at::Tensor& tensor : outside.handles) {
-      // Leaves have storage objects of their own, which what the trace derived from them shares.
-      bool of_argument =
-          std::any_of(trace_.arguments.begin(), trace_.arguments.end(),
-                      [&](const at::Tensor& leaf) { return leaf.is_alias_of(tensor); });
-      if (of_argument || outside.generator.defined()) {
+      if (is_made_of_argument(trace_, tensor) || outside.generator.defined()) {
         continue;
       }
       if (input != nullptr && input->handle < 0) {
@@ -305,6 +302,12 @@ class Wiring {
 };
 
 }  // namespace
+
+bool is_made_of_argument(const Trace& trace, const at::Tensor& tensor) {
+  // Arguments have storage objects of their own during the trace.
+  return std::any_of(trace.arguments.begin(), trace.arguments.end(),
+                     [&](const at::Tensor& leaf) { return leaf.is_alias_of(tensor); });
+}
 
 bool covers_storage(const at::Tensor& tensor) {
   auto bytes = static_cast<size_t>(tensor.numel()) * tensor.element_size();

@@ -20,7 +20,11 @@ struct Trace {
   std::vector<int32_t> differentiable;  // results they come from
   Tensors tangents;                     // parallel to `differentiable`
   Tensors gradients;                    // parallel to `sources`
+  std::vector<int32_t> marked;          // arguments that the function told to require gradients
 };
+
+// Is it an argument, or derived from one by the trace?
+bool is_made_of_argument(const Trace& trace, const at::Tensor& tensor);
 
 // Is the tensor all of its storage, dense?
 bool covers_storage(const at::Tensor& tensor);

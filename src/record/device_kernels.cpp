@@ -14,10 +14,13 @@
 #include <ATen/ops/_local_scalar_dense.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/clone.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/is_set_to_native.h>
 #include <ATen/ops/set_native.h>
 #include <ATen/ops/unfold_native.h>
+#include <ATen/ops/unsafe_split_native.h>
+#include <ATen/ops/unsafe_split_with_sizes_native.h>
 #include <ATen/ops/view_as_complex_native.h>
 #include <ATen/ops/view_as_real_native.h>
 #include <ATen/ops/view_native.h>
@@ -241,6 +244,30 @@ Tensor copy_from_and_resize(const Tensor& self, const Tensor& destination) {
   return copy_from(self, destination, false);
 }
 
+// What these make shares memory but is no view, for PyTorch promises not to use the original any
+// more. A trace must not take it for a tensor from outside, so there it is one of the trace's own.
+Tensor own_in_trace(const Tensor& self) {
+  TraceScope* scope = current_scope();
+  if (scope == nullptr || state_of(self)->scope.get() == scope) {
+    return self;
+  }
+  at::AutoDispatchBelowADInplaceOrView guard;
+  return at::clone(self);
+}
+
+Tensor unsafe_view(const Tensor& self, c10::IntArrayRef size) {
+  return at::native::view(own_in_trace(self), size);
+}
+
+std::vector<Tensor> unsafe_split_with_sizes(const Tensor& self, c10::IntArrayRef sizes,
+                                            int64_t dim) {
+  return at::native::unsafe_split_with_sizes(own_in_trace(self), sizes, dim);
+}
+
+std::vector<Tensor> unsafe_split(const Tensor& self, int64_t size, int64_t dim) {
+  return at::native::unsafe_split(own_in_trace(self), size, dim);
+}
+
 TORCH_LIBRARY_IMPL(aten, XLA, m) {
   m.impl("empty.memory_format", &empty_memory_format);
   m.impl("empty_strided", &empty_strided);
@@ -257,6 +284,9 @@ TORCH_LIBRARY_IMPL(aten, XLA, m) {
   m.impl("is_set_to", &at::native::is_set_to);
   m.impl("as_strided_", &as_strided_);
   m.impl("view", &at::native::view);
+  m.impl("_unsafe_view", &unsafe_view);
+  m.impl("unsafe_split.Tensor", &unsafe_split);
+  m.impl("unsafe_split_with_sizes", &unsafe_split_with_sizes);
   m.impl("_reshape_alias", &at::native::_reshape_alias);
   m.impl("unfold", &at::native::unfold);
   m.impl("view_as_real", &at::native::view_as_real);

@@ -13,6 +13,7 @@ namespace {
 using at::Tensor;
 
 Tensor histc(const Tensor& self, int64_t bins, const at::Scalar& min, const at::Scalar& max) {
+  TORCH_CHECK(min.toDouble() <= max.toDouble(), "torch.histc: max must be larger than min");
   at::AutoDispatchBelowADInplaceOrView guard;
   if (c10::isIntegralType(self.scalar_type(), /*includeBool=*/false)) {
     return at::histc(self.to(at::kDouble), bins, min, max).to(self.scalar_type());

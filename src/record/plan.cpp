@@ -2,13 +2,11 @@
 
 #include "host_ops/host_ops.h"
 #include "record/meta.h"
+#include "record/reference.h"
 #include "values/internal_ops.h"
-
-#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <mutex>
-#include <set>
 
 namespace torch_xla {
 
@@ -151,103 +149,6 @@ OutputSpec spec_of(const at::Tensor& tensor) {
 }
 
 OutputSpec generator_spec() { return make_output_spec(DType::UInt64, {2}, {1}); }
-
-at::Tensor zeros_like_on_cpu(const at::Tensor& tensor) {
-  return is_xla(tensor) ? at::zeros(tensor.sizes(), at::TensorOptions().dtype(tensor.scalar_type()))
-                        : tensor;
-}
-
-// One run of the CPU kernel on zeros: what it returns, or why it refuses.
-struct CpuRun {
-  std::optional<IValues> results;
-  std::exception_ptr error;
-  std::string message;
-};
-
-CpuRun run_on_zeros(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments) {
-  CpuRun run;
-  IValues stack;
-  for (const c10::IValue& argument : arguments) {
-    stack.push_back(map_tensors(argument, zeros_like_on_cpu, c10::Device(c10::kCPU)));
-  }
-  try {
-    at::AutoDispatchBelowADInplaceOrView guard;
-    op.callBoxed(&stack);
-    run.results = std::move(stack);
-  } catch (const c10::Error& error) {
-    run.error = std::current_exception();
-    run.message = error.what_without_backtrace();
-  } catch (const std::exception& error) {
-    run.error = std::current_exception();
-    run.message = error.what();
-  }
-  return run;
-}
-
-// Zeros make some kernels fail for their values (a singular matrix); these are about types.
-bool is_about_types(const CpuRun& run) {
-  for (const char* phrase : {"dtype", "not implemented for", "scalar type", "result type"}) {
-    if (run.message.find(phrase) != std::string::npos) {
-      return true;
-    }
-  }
-  return false;
-}
-
-// Meta kernels word some errors differently from the CPU's and let some dtypes pass. The CPU's
-// kernel is the reference where the platform is the host: asked when meta refuses, for small
-// calls, and the first time an operator meets these dtypes.
-bool should_ask_cpu(const OpInfo& info, const IValues& arguments) {
-  constexpr int64_t kSmall = 1 << 12;
-  constexpr int64_t kLargest = int64_t{1} << 26;
-  // What gradients are made of comes from PyTorch, not from the user: statistics of a 16-bit
-  // normalisation, say, are float32 here and on meta, but not on the CPU.
-  const bool gradient = info.name.find("_backward") != std::string::npos;
-  if (info.random || gradient || info.name.rfind("aten::", 0) != 0 ||
-      !pjrt::client().host_memory()) {
-    return false;
-  }
-  int64_t elements = 0;
-  std::string kinds = info.name;
-  for (const at::Tensor& tensor : flatten_tensors(arguments)) {
-    if (tensor.defined()) {
-      elements += tensor.numel();
-      kinds += c10::toString(tensor.scalar_type());
-    }
-  }
-  static auto* mutex = new std::mutex;
-  static auto* seen = new std::set<std::string>;
-  std::lock_guard<std::mutex> lock(*mutex);
-  bool first = seen->insert(kinds).second;
-  return elements <= kSmall || (first && elements <= kLargest);
-}
-
-// `run`, with the CPU's error in place of meta's, and its refusals added.
-std::optional<IValues> run_checked(const OpInfo& info, const c10::OperatorHandle& op,
-                                   const IValues& arguments) {
-  bool ask = should_ask_cpu(info, arguments);
-  std::optional<IValues> results;
-  try {
-    results = run_meta(op, to_meta(arguments));
-  } catch (...) {
-    CpuRun cpu = run_on_zeros(op, arguments);
-    if (cpu.error) {
-      std::rethrow_exception(cpu.error);
-    }
-    return cpu.results;
-  }
-  if (ask || !results) {
-    CpuRun cpu = run_on_zeros(op, arguments);
-    if (cpu.error && is_about_types(cpu)) {
-      std::rethrow_exception(cpu.error);
-    }
-    // A CPU kernel that will compute the results knows their sizes and dtypes best.
-    if (cpu.results && (!results || info.lowering == nullptr)) {
-      return cpu.results;
-    }
-  }
-  return results;
-}
 
 size_t fresh_returns(const OpInfo& info) {
   return static_cast<size_t>(std::count(info.return_alias.begin(), info.return_alias.end(), -1));

@@ -10,6 +10,7 @@
 #include "record/generator.h"
 #include "record/host_run.h"
 #include "record/plan.h"
+#include "record/reference.h"
 #include "timeline/timeline.h"
 #include "trace/scope.h"
 
@@ -233,6 +234,9 @@ void record_op(OpInfo& info, torch::jit::Stack* stack) {
   at::Generator generator;
   at::Tensor generator_state;
   if (plan.signature.random) {
+    if (!call.numbers.empty()) {
+      check_draw(info, arguments);
+    }
     generator = generator_of(call);
     generator_state = xla_generator(generator).state_tensor();
   }

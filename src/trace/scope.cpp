@@ -107,6 +107,16 @@ void TraceScope::add_handle(Outside& entry, c10::TensorImpl& tensor) {
   entry.handles.push_back(std::move(base));
 }
 
+std::vector<at::Tensor> TraceScope::close() {
+  closed_ = true;
+  std::vector<at::Tensor> reached;
+  for (Outside& entry : outside_) {
+    std::move(entry.handles.begin(), entry.handles.end(), std::back_inserter(reached));
+    entry.handles.clear();
+  }
+  return reached;
+}
+
 TraceScope* current_scope() {
   if (active_scopes.load(std::memory_order_relaxed) == 0) {
     return nullptr;

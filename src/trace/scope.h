@@ -67,8 +67,9 @@ class TraceScope : public c10::DebugInfoBase,
   // Remembers that the storage was reached through this tensor.
   static void add_handle(Outside& entry, c10::TensorImpl& tensor);
 
-  // The trace is over: its tensors can no longer be used.
-  void close() { closed_ = true; }
+  // The trace is over: its tensors can no longer be used. Returns those from outside it has seen,
+  // which may hold others of the trace (as their gradients).
+  std::vector<at::Tensor> close();
   bool closed() const { return closed_; }
 
   HostConstants host_constants;

@@ -1,0 +1,201 @@
+// Gradients whose formulas in PyTorch read a value on the host (is the maximum NaN? is a factor
+// zero?): the same gradients without a read, so that a backward pass neither cuts the graph nor
+// fails in a trace.
+#include "trace/tensor.h"
+
+#include <ATen/ATen.h>
+#include <ATen/WrapDimUtils.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
+
+namespace torch_xla {
+
+namespace {
+
+using at::Tensor;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// The elements that are the result share the gradient.
+Tensor shared_gradient(const Tensor& gradient, const Tensor& input, const Tensor& result) {
+  Tensor chosen = (input == result).logical_or(input.isnan().logical_and(result.isnan()));
+  return at::where(chosen, gradient / chosen.sum(), at::zeros({}, gradient.options()));
+}
+
+// Of each element, the product of the others along `dim`.
+Tensor products_of_others(const Tensor& input, int64_t dim) {
+  int64_t size = input.size(dim);
+  if (size == 1) {
+    return at::ones_like(input);
+  }
+  Tensor one = at::ones_like(input.narrow(dim, 0, 1));
+  Tensor before = at::cat({one, input.narrow(dim, 0, size - 1)}, dim).cumprod(dim);
+  Tensor after = at::cat({one, input.narrow(dim, 1, size - 1).flip(dim)}, dim).cumprod(dim);
+  return before * after.flip(dim);
+}
+
+Tensor sum_from(const Tensor& values, int64_t dim) {
+  return values.flip(dim).cumsum(dim).flip(dim);
+}
+
+// Can be differentiated again: one product for each element along `dim`.
+Tensor cumprod_gradient_by_elements(const Tensor& gradient, const Tensor& input, int64_t dim) {
+  std::vector<Tensor> gradients;
+  int64_t size = input.size(dim);
+  Tensor one = at::ones_like(input.narrow(dim, 0, 1));
+  for (int64_t i = 0; i < size; ++i) {
+    Tensor others =
+        at::cat({input.narrow(dim, 0, i), one, input.narrow(dim, i + 1, size - i - 1)}, dim);
+    Tensor products = others.cumprod(dim).narrow(dim, i, size - i);
+    gradients.push_back((gradient.narrow(dim, i, size - i) * products.conj()).sum(dim, true));
+  }
+  return at::cat(gradients, dim);
+}
+
+// Before the first zero dy_j / dx_i is y_j / x_i; for the first zero it is the product of the
+// others; after it, nothing.
+Tensor cumprod_gradient(const Tensor& gradient, const Tensor& input, const Tensor& result,
+                        int64_t dim) {
+  if (at::GradMode::is_enabled()) {
+    return cumprod_gradient_by_elements(gradient, input, dim);
+  }
+  Tensor is_zero = input == 0;
+  Tensor zeros_so_far = is_zero.cumsum(dim);
+  Tensor none = zeros_so_far == 0;
+  Tensor first = is_zero.logical_and(zeros_so_far == 1);
+  Tensor nothing = at::zeros({}, gradient.options());
+  Tensor one = at::ones({}, input.options());
+  Tensor weighted = at::where(none, gradient * result.conj(), nothing);
+  Tensor before = sum_from(weighted, dim) / at::where(is_zero, one, input).conj();
+  Tensor others = at::where(first, one, input).cumprod(dim).conj();
+  Tensor at_zero = at::where(zeros_so_far == 1, gradient * others, nothing).sum(dim, true);
+  return at::where(none, before, at::where(first, at_zero, nothing));
+}
+
+int64_t wrapped(int64_t dim, const Tensor& input) { return at::maybe_wrap_dim(dim, input.dim()); }
+
+template <Tensor (*kOperator)(const Tensor&)>
+struct Chosen : torch::autograd::Function<Chosen<kOperator>> {
+  static Tensor forward(AutogradContext* context, const Tensor& input) {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    Tensor result = kOperator(input);
+    context->save_for_backward({input, result});
+    return result;
+  }
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    variable_list saved = context->get_saved_variables();
+    return {shared_gradient(gradients[0], saved[0], saved[1])};
+  }
+};
+
+struct Product : torch::autograd::Function<Product> {
+  static Tensor forward(AutogradContext* context, const Tensor& input,
+                        std::optional<at::ScalarType> dtype) {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    context->save_for_backward({input});
+    return at::prod(input, dtype);
+  }
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    Tensor input = context->get_saved_variables()[0];
+    Tensor flat = input.to(gradients[0].scalar_type()).reshape(-1);
+    Tensor gradient = gradients[0] * products_of_others(flat, 0).conj();
+    return {gradient.reshape(input.sizes()).to(input.scalar_type()), Tensor()};
+  }
+};
+
+struct ProductAlong : torch::autograd::Function<ProductAlong> {
+  static Tensor forward(AutogradContext* context, const Tensor& input, int64_t dim, bool keepdim,
+                        std::optional<at::ScalarType> dtype) {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    context->save_for_backward({input});
+    context->saved_data["dim"] = wrapped(dim, input);
+    context->saved_data["keepdim"] = keepdim;
+    return at::prod(input, dim, keepdim, dtype);
+  }
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    Tensor input = context->get_saved_variables()[0];
+    int64_t dim = context->saved_data["dim"].toInt();
+    Tensor gradient = gradients[0];
+    if (input.dim() > 0) {
+      gradient = context->saved_data["keepdim"].toBool() ? gradient : gradient.unsqueeze(dim);
+      Tensor wide = input.to(gradient.scalar_type());
+      gradient = gradient * products_of_others(wide, dim).conj();
+    }
+    return {gradient.to(input.scalar_type()), Tensor(), Tensor(), Tensor()};
+  }
+};
+
+struct CumulativeProduct : torch::autograd::Function<CumulativeProduct> {
+  static Tensor forward(AutogradContext* context, const Tensor& input, int64_t dim,
+                        std::optional<at::ScalarType> dtype) {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    Tensor result = at::cumprod(input, dim, dtype);
+    context->save_for_backward({input, result});
+    context->saved_data["dim"] = wrapped(dim, input);
+    return result;
+  }
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    variable_list saved = context->get_saved_variables();
+    Tensor gradient = gradients[0];
+    if (saved[0].dim() > 0 && saved[0].numel() > 0) {
+      gradient = cumprod_gradient(gradient, saved[0].to(gradient.scalar_type()), saved[1],
+                                  context->saved_data["dim"].toInt());
+    }
+    return {gradient.to(saved[0].scalar_type()), Tensor(), Tensor()};
+  }
+};
+
+// Forward-mode derivatives and functorch's transformations have PyTorch's formulas, and read
+// nothing on the host there.
+bool is_transformed(const Tensor& input) {
+  const c10::DispatchKeySet included = c10::impl::tls_local_dispatch_key_set().included_;
+  return included.has(c10::DispatchKey::FuncTorchDynamicLayerFrontMode) ||
+         input._fw_grad(/*level=*/0).defined();
+}
+
+// PyTorch's own autograd kernel of the operator.
+template <typename Operator, typename... Arguments>
+auto with_its_own_gradient(c10::DispatchKeySet keys, const Arguments&... arguments) {
+  const c10::DispatchKeySet own =
+      c10::DispatchKeySet(c10::DispatchKey::AutogradOther) | (keys & c10::after_autograd_keyset);
+  return Operator::redispatch(own, arguments...);
+}
+
+template <Tensor (*kOperator)(const Tensor&), typename Operator>
+Tensor chosen(c10::DispatchKeySet keys, const Tensor& input) {
+  return is_transformed(input) ? with_its_own_gradient<Operator>(keys, input)
+                               : Chosen<kOperator>::apply(input);
+}
+
+Tensor prod(c10::DispatchKeySet keys, const Tensor& input, std::optional<at::ScalarType> dtype) {
+  return is_transformed(input) ? with_its_own_gradient<at::_ops::prod>(keys, input, dtype)
+                               : Product::apply(input, dtype);
+}
+
+Tensor prod_along(c10::DispatchKeySet keys, const Tensor& input, int64_t dim, bool keepdim,
+                  std::optional<at::ScalarType> dtype) {
+  return is_transformed(input)
+             ? with_its_own_gradient<at::_ops::prod_dim_int>(keys, input, dim, keepdim, dtype)
+             : ProductAlong::apply(input, dim, keepdim, dtype);
+}
+
+Tensor cumprod(c10::DispatchKeySet keys, const Tensor& input, int64_t dim,
+               std::optional<at::ScalarType> dtype) {
+  return is_transformed(input) ? with_its_own_gradient<at::_ops::cumprod>(keys, input, dim, dtype)
+                               : CumulativeProduct::apply(input, dim, dtype);
+}
+
+TORCH_LIBRARY_IMPL(aten, AutogradXLA, m) {
+  m.impl("max", &chosen<&at::max, at::_ops::max>);
+  m.impl("min", &chosen<&at::min, at::_ops::min>);
+  m.impl("median", &chosen<&at::median, at::_ops::median>);
+  m.impl("nanmedian", &chosen<&at::nanmedian, at::_ops::nanmedian>);
+  m.impl("prod", &prod);
+  m.impl("prod.dim_int", &prod_along);
+  m.impl("cumprod", &cumprod);
+}
+
+}  // namespace
+
+}  // namespace torch_xla

@@ -1,0 +1,260 @@
+#include "record/reference.h"
+
+#include "pjrt/client.h"
+#include "trace/tensor.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ExpandUtils.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/index.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+#include <c10/util/Exception.h>
+
+#include <mutex>
+#include <set>
+
+namespace torch_xla {
+
+namespace {
+
+// One run of the CPU kernel on tensors full of one value: what it returns, or why it refuses.
+struct CpuRun {
+  std::optional<IValues> results;
+  std::exception_ptr error;
+  std::string message;
+};
+
+// Draws of a run on the CPU come from here, not from the user's generator.
+void give_private_generator(const c10::OperatorHandle& op, IValues& stack) {
+  const auto& schema = op.schema().arguments();
+  for (size_t i = 0; i < schema.size(); ++i) {
+    if (schema[i].name() == "generator") {
+      stack[i] = at::make_generator<at::CPUGeneratorImpl>();
+    }
+  }
+}
+
+using Fill = at::Tensor (*)(const at::Tensor&);
+
+at::TensorOptions options_like(const at::Tensor& tensor) {
+  return at::TensorOptions().dtype(tensor.scalar_type());
+}
+at::Tensor zeros(const at::Tensor& tensor) {
+  return at::zeros(tensor.sizes(), options_like(tensor));
+}
+at::Tensor ones(const at::Tensor& tensor) { return at::ones(tensor.sizes(), options_like(tensor)); }
+at::Tensor nothing(const at::Tensor& tensor) { return at::empty({0}, options_like(tensor)); }
+
+CpuRun run_on_cpu(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments, Fill fill) {
+  auto on_cpu = [fill](const at::Tensor& tensor) { return is_xla(tensor) ? fill(tensor) : tensor; };
+  CpuRun run;
+  IValues stack;
+  for (const c10::IValue& argument : arguments) {
+    stack.push_back(map_tensors(argument, on_cpu, c10::Device(c10::kCPU)));
+  }
+  give_private_generator(op, stack);
+  try {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    op.callBoxed(&stack);
+    run.results = std::move(stack);
+  } catch (const c10::LinAlgError&) {  // about values: a singular matrix
+  } catch (const c10::Error& error) {
+    run.error = std::current_exception();
+    run.message = error.what_without_backtrace();
+  } catch (const std::exception& error) {
+    run.error = std::current_exception();
+    run.message = error.what();
+  }
+  return run;
+}
+
+// Lengths of parts, which must add up: no two constants tell whether they do.
+bool depends_on_sums(const OpInfo& info) { return info.name.rfind("aten::segment_reduce", 0) == 0; }
+
+// What the kernel returns for zeros. It refuses the call, not the values, if it says the same of
+// ones.
+std::optional<IValues> ask_cpu(const OpInfo& info, const c10::OperatorHandle& op,
+                               const IValues& arguments) {
+  CpuRun first = run_on_cpu(op, arguments, zeros);
+  if (first.error && !depends_on_sums(info)) {
+    CpuRun second = run_on_cpu(op, arguments, ones);
+    if (second.error && second.message == first.message) {
+      std::rethrow_exception(first.error);
+    }
+  }
+  return first.results;
+}
+
+// Operators and the dtypes for which the CPU has once been asked and agreed.
+class Agreed {
+ public:
+  bool contains(const std::string& kinds) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return kinds_.count(kinds) != 0;
+  }
+  void add(std::string kinds) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    kinds_.insert(std::move(kinds));
+  }
+
+ private:
+  std::mutex mutex_;
+  std::set<std::string> kinds_;
+};
+
+struct Kinds {
+  std::string text;  // the operator, dtypes of its tensors, kinds of its numbers
+  int64_t elements = 0;
+};
+
+Kinds kinds_of(const OpInfo& info, const IValues& arguments) {
+  Kinds kinds{info.name};
+  for (const at::Tensor& tensor : flatten_tensors(arguments)) {
+    if (tensor.defined()) {
+      kinds.elements += tensor.numel();
+      kinds.text += c10::toString(tensor.scalar_type());
+    }
+  }
+  for (const c10::IValue& argument : arguments) {
+    if (argument.isScalar()) {
+      kinds.text += argument.tagKind();
+    }
+  }
+  return kinds;
+}
+
+bool takes_generator(const c10::OperatorHandle& op) {
+  return op.schema().argumentIndexWithName("generator").has_value();
+}
+
+// The CPU is the reference where the platform is the host. What gradients are made of comes from
+// PyTorch, not from the user: statistics of a 16-bit normalisation, say, are float32 here and on
+// meta, but not on the CPU.
+bool cpu_is_reference(const OpInfo& info) {
+  const bool gradient = info.name.find("_backward") != std::string::npos;
+  return (!info.random || takes_generator(info.op)) && !gradient &&
+         info.name.rfind("aten::", 0) == 0 && pjrt::client().host_memory();
+}
+
+// Meta kernels word some errors differently from the CPU's and let some dtypes pass: the CPU is
+// asked for small calls, and until it has agreed once to these dtypes.
+std::optional<IValues> second_opinion(const OpInfo& info, const c10::OperatorHandle& op,
+                                      const IValues& arguments, bool needed) {
+  constexpr int64_t kSmall = 1 << 12;
+  constexpr int64_t kLargest = int64_t{1} << 26;
+  static auto* agreed = new Agreed;
+  if (!needed && !cpu_is_reference(info)) {
+    return std::nullopt;
+  }
+  Kinds kinds = kinds_of(info, arguments);
+  if (!needed && kinds.elements > kSmall &&
+      (kinds.elements > kLargest || agreed->contains(kinds.text))) {
+    return std::nullopt;
+  }
+  std::optional<IValues> results = ask_cpu(info, op, arguments);
+  agreed->add(std::move(kinds.text));
+  return results;
+}
+
+// A convolution of no images costs nothing, and the CPU checks all other sizes first.
+void check_convolution(const c10::OperatorHandle& op, IValues arguments) {
+  if (op.schema().name() != "aten::convolution") {
+    return;
+  }
+  const at::Tensor& images = arguments[0].toTensor();
+  if (images.dim() == 0 || images.numel() == 0) {
+    return;
+  }
+  arguments[0] = images.narrow(0, 0, 0);
+  CpuRun run = run_on_cpu(op, arguments, zeros);
+  if (run.error) {
+    std::rethrow_exception(run.error);
+  }
+}
+
+bool has_mask(const IValues& meta_arguments) {
+  for (const at::Tensor& index : flatten_tensors({meta_arguments[1]})) {
+    if (index.defined() && (index.scalar_type() == at::kBool || index.scalar_type() == at::kByte)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// index_put(self, indices, values): meta looks at none of the sizes.
+void check_index_put(const c10::OperatorHandle& op, const IValues& meta_arguments) {
+  const std::string& name = op.schema().name();
+  if (name.find("index_put") == std::string::npos || name.rfind("aten::", 0) != 0 ||
+      has_mask(meta_arguments)) {
+    return;
+  }
+  c10::List<std::optional<at::Tensor>> indices;
+  for (const at::Tensor& index : flatten_tensors({meta_arguments[1]})) {
+    indices.push_back(index.defined() ? std::optional(index) : std::nullopt);
+  }
+  const at::Tensor place = at::index(meta_arguments[0].toTensor(), indices);
+  const at::Tensor& values = meta_arguments[2].toTensor();
+  c10::IntArrayRef sizes = values.sizes();
+  while (sizes.size() > static_cast<size_t>(place.dim()) && sizes.front() == 1) {
+    sizes = sizes.slice(1);
+  }
+  TORCH_CHECK(at::is_expandable_to(sizes, place.sizes()), "shape mismatch: value tensor of shape ",
+              values.sizes(), " cannot be broadcast to indexing result of shape ", place.sizes());
+}
+
+void check_representable(const OpInfo& info, const std::optional<IValues>& results) {
+  for (const at::Tensor& tensor : results ? flatten_tensors(*results) : std::vector<at::Tensor>()) {
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        !tensor.defined() || (tensor.layout() == c10::kStrided && !tensor.is_quantized()),
+        "the xla device has only strided tensors of plain dtypes, and ", info.name,
+        " returns one of layout ", tensor.layout(), " and dtype ", tensor.scalar_type(),
+        ": call it on the CPU");
+  }
+}
+
+std::optional<IValues> ask(const OpInfo& info, const c10::OperatorHandle& op,
+                           const IValues& arguments) {
+  std::optional<IValues> results;
+  IValues meta_arguments = to_meta(arguments);
+  try {
+    check_index_put(op, meta_arguments);
+    results = run_meta(op, meta_arguments);
+  } catch (...) {
+    CpuRun cpu = run_on_cpu(op, arguments, zeros);
+    if (cpu.error) {
+      std::rethrow_exception(cpu.error);
+    }
+    if (!cpu.results) {
+      throw;
+    }
+    return cpu.results;
+  }
+  if (cpu_is_reference(info)) {
+    check_convolution(op, arguments);
+  }
+  std::optional<IValues> cpu = second_opinion(info, op, arguments, !results);
+  // A CPU kernel that will compute the results knows their sizes and dtypes best.
+  return cpu && (!results || info.lowering == nullptr) ? cpu : results;
+}
+
+}  // namespace
+
+std::optional<IValues> run_checked(const OpInfo& info, const c10::OperatorHandle& op,
+                                   const IValues& arguments) {
+  std::optional<IValues> results = ask(info, op, arguments);
+  check_representable(info, results);
+  return results;
+}
+
+void check_draw(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments) {
+  if (!takes_generator(info.op)) {
+    return;
+  }
+  CpuRun run = run_on_cpu(info.op, arguments, nothing);
+  if (run.error) {
+    std::rethrow_exception(run.error);
+  }
+}
+
+}  // namespace torch_xla

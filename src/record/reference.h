@@ -1,0 +1,17 @@
+// What PyTorch itself makes of a call: its meta kernels tell sizes and dtypes, and its CPU kernels
+// raise the errors that the meta kernels miss. Both at the user's line, before any value is known.
+#pragma once
+
+#include "record/meta.h"
+
+namespace torch_xla {
+
+// What `op` (info.op or info.functional) returns, on tensors without data or of zeros; nullopt when
+// only values tell. Throws the error that the CPU's kernel raises, whatever the values.
+std::optional<IValues> run_checked(const OpInfo& info, const c10::OperatorHandle& op,
+                                   const IValues& arguments);
+
+// Numbers are no part of a plan, so each draw's are checked, on no elements: bernoulli_(2).
+void check_draw(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments);
+
+}  // namespace torch_xla
