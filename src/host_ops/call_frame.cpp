@@ -52,8 +52,13 @@ class CallFrame {
     }
     const Window& window = signature_.operands[ref.index];
     auto* base = static_cast<char*>(inputs_[ref.index]);
-    char* start = base + window.offset * static_cast<int64_t>(c10::elementSize(window.dtype));
+    int64_t offset = window.start < 0 ? window.offset : start_of(window);
+    char* start = base + offset * static_cast<int64_t>(c10::elementSize(window.dtype));
     return at::from_blob(start, window.sizes, window.strides, options_of(window.dtype));
+  }
+
+  int64_t start_of(const Window& window) const {
+    return *static_cast<const int64_t*>(inputs_[operand_count() + window.start]);
   }
 
   c10::Scalar number(NumberRef ref) const {
