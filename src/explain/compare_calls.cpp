@@ -96,10 +96,8 @@ std::optional<Explanation> changed_output(const Operation& before, const Operati
 }
 
 std::string extent_text(const Window& window) {
-  return count_text(static_cast<size_t>(window.extent > 0
-                                            ? window.extent
-                                            : span_of(window.sizes, window.strides)),
-                    "element");
+  return std::to_string(window.extent > 0 ? window.extent
+                                          : span_of(window.sizes, window.strides));
 }
 
 }  // namespace
@@ -113,7 +111,7 @@ Explanation changed_number(const Operation& now, size_t slot, const Number& from
               changed(operand_argument(*now.signature, i), now,
                       "began at element " + number_text(from) + " of its storage",
                       "at " + number_text(to)) +
-                  " (an index or a slice that moves): it is an input from now on, other places "
+                  " (an index or a slice that moves?): it is an input from now on, other places "
                   "compile nothing",
               "expected once for a slice that moves"};
     }
@@ -143,7 +141,8 @@ std::optional<Explanation> changed_window(const Operation& before, const Operati
   }
   if (from.extent != to.extent || from.offset != to.offset) {
     return Explanation{"storage",
-                       changed(what, now, "was part of a storage of " + extent_text(from),
+                       changed(what, now,
+                               "was part of a storage of " + extent_text(from) + " elements",
                                "of " + extent_text(to)),
                        "clone() the slice, so that it has a storage of its own"};
   }
