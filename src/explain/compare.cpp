@@ -385,15 +385,8 @@ class Comparison {
         if (before_.promoted[at] || same_number(before_.numbers[at], now_.numbers[at])) {
           continue;
         }
-        const std::string what =
-            number_argument(*operation.signature, i) + " of " + operator_at(operation) + " was " +
-            number_text(before_.numbers[at]) + ", now " + number_text(now_.numbers[at]);
-        if (now_.promoted[at]) {
-          return {"number", what + ": it is an input from now on, other values compile nothing",
-                  "expected once for a number that changes"};
-        }
-        return {"literal", what + ", in a place that must be a literal",
-                "keep it the same, or put the value into a tensor on the device"};
+        return changed_number(operation, i, before_.numbers[at], now_.numbers[at],
+                              now_.promoted[at]);
       }
     }
     return {"dropped", "it was compiled before and has been dropped from memory",

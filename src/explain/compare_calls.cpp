@@ -1,6 +1,7 @@
 #include "explain/compare_calls.h"
 
 #include "explain/words.h"
+#include "ir/window.h"
 
 namespace torch_xla::explain {
 
@@ -94,7 +95,36 @@ std::optional<Explanation> changed_output(const Operation& before, const Operati
   return std::nullopt;
 }
 
+std::string extent_text(const Window& window) {
+  return std::to_string(window.extent > 0 ? window.extent
+                                          : span_of(window.sizes, window.strides));
+}
+
 }  // namespace
+
+Explanation changed_number(const Operation& now, size_t slot, const Number& from, const Number& to,
+                           bool promoted) {
+  const std::vector<Window>& windows = now.signature->operands;
+  for (size_t i = 0; i < windows.size(); ++i) {
+    if (windows[i].start == static_cast<int32_t>(slot)) {
+      return {"slice",
+              changed(operand_argument(*now.signature, i), now,
+                      "began at element " + number_text(from) + " of its storage",
+                      "at " + number_text(to)) +
+                  " (an index or a slice that moves?): it is an input from now on, other places "
+                  "compile nothing",
+              "expected once for a slice that moves"};
+    }
+  }
+  const std::string what = changed(number_argument(*now.signature, slot), now,
+                                   "was " + number_text(from), number_text(to));
+  if (promoted) {
+    return {"number", what + ": it is an input from now on, other values compile nothing",
+            "expected once for a number that changes"};
+  }
+  return {"literal", what + ", in a place that must be a literal",
+          "keep it the same, or put the value into a tensor on the device"};
+}
 
 std::optional<Explanation> changed_window(const Operation& before, const Operation& now,
                                           size_t index) {
@@ -109,13 +139,12 @@ std::optional<Explanation> changed_window(const Operation& before, const Operati
   if (from.sizes != to.sizes) {
     return changed_shape(what, now, from.sizes, to.sizes);
   }
-  if (from.offset != to.offset) {
-    return Explanation{
-        "slice",
-        changed(what, now, "began at element " + std::to_string(from.offset) + " of its storage",
-                "at " + std::to_string(to.offset)) +
-            " (an index or a slice that moves?)",
-        "index with a tensor on the device, x.index_select(0, i), instead of a Python number"};
+  if (from.extent != to.extent || from.offset != to.offset) {
+    return Explanation{"storage",
+                       changed(what, now,
+                               "was part of a storage of " + extent_text(from) + " elements",
+                               "of " + extent_text(to)),
+                       "clone() the slice, so that it has a storage of its own"};
   }
   if (from.strides != to.strides) {
     return Explanation{
@@ -123,6 +152,14 @@ std::optional<Explanation> changed_window(const Operation& before, const Operati
         changed(what, now, "had strides " + shape_text(from.strides), shape_text(to.strides)) +
             " (a transpose or another memory format?)",
         "make the tensor contiguous() before the step"};
+  }
+  if (from.crosses != to.crosses) {
+    return Explanation{"slice",
+                       changed(what, now,
+                               from.crosses ? "ran over the ends of rows of its storage"
+                                            : "lay within rows of its storage",
+                               to.crosses ? "over their ends" : "within"),
+                       "each of the two is a program of its own, wherever the slice begins"};
   }
   return std::nullopt;
 }

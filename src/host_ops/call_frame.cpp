@@ -1,6 +1,7 @@
 #include "host_ops/call_frame.h"
 
 #include "host_ops/divide.h"
+#include "ir/window.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/from_blob.h>
@@ -16,7 +17,8 @@ class CallFrame {
       : call_(call), signature_(call.signature()), inputs_(inputs), outputs_(outputs) {}
 
   void run(Workers& workers) {
-    torch::jit::Stack arguments = call_.arguments(operands(), numbers());
+    const std::vector<Number> given = numbers();
+    torch::jit::Stack arguments = call_.arguments(operands(given), given);
     if (std::vector<Piece> pieces = divide(call_.op(), arguments, workers.count());
         !pieces.empty()) {
       run_pieces(workers, pieces.size(), [&](size_t i) { run_piece(pieces[i]); });
@@ -38,10 +40,10 @@ class CallFrame {
   size_t operand_count() const { return signature_.operands.size() - (signature_.random ? 1 : 0); }
   const uint64_t* state() const { return static_cast<const uint64_t*>(inputs_.back()); }
 
-  std::vector<at::Tensor> operands() const {
+  std::vector<at::Tensor> operands(const std::vector<Number>& numbers) const {
     std::vector<at::Tensor> tensors;
     for (size_t i = 0; i < operand_count(); ++i) {
-      const Window& window = signature_.operands[i];
+      const Window window = window_of_operand(signature_, i, numbers);
       char* start = static_cast<char*>(inputs_[i]) +
                     window.offset * static_cast<int64_t>(c10::elementSize(window.dtype));
       tensors.push_back(at::from_blob(start, window.sizes, window.strides,

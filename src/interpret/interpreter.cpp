@@ -4,6 +4,7 @@
 #include "base/location.h"
 #include "host_ops/host_ops.h"
 #include "interpret/random.h"
+#include "ir/window.h"
 #include "lower/internal.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -178,11 +179,11 @@ class Interpreter {
       return {zeros(signature.outputs[0].frame)};
     }
     if (signature.lower == &lower_write) {
-      return {write(signature, std::move(operands))};
+      return {write(signature, std::move(operands), numbers)};
     }
     if (signature.lower == &lower_read) {
-      return {memory_of(window_tensor(operands[0], signature.operands[0]), signature.outputs[0],
-                        signature)};
+      return {memory_of(window_tensor(operands[0], window_of_operand(signature, 0, numbers)),
+                        signature.outputs[0], signature)};
     }
     return signature.random ? draw(signature, operands, numbers)
                             : call(signature, operands, numbers);
@@ -195,7 +196,8 @@ class Interpreter {
   }
 
   // Operand 0 with its window replaced by operand 1; in place if nothing else needs it.
-  static c10::Storage write(const Signature& signature, std::vector<c10::Storage> operands) {
+  static c10::Storage write(const Signature& signature, std::vector<c10::Storage> operands,
+                            c10::ArrayRef<Number> numbers) {
     const auto nbytes = static_cast<size_t>(signature.outputs[0].frame.nbytes());
     c10::Storage memory = std::move(operands[0]);
     if (memory.use_count() != 1 || memory.nbytes() != nbytes ||
@@ -209,18 +211,19 @@ class Interpreter {
       std::memset(bytes + known, 0, nbytes - known);
       memory = std::move(copy);
     }
-    window_tensor(memory, signature.operands[0])
-        .copy_(window_tensor(operands[1], signature.operands[1]));
+    window_tensor(memory, window_of_operand(signature, 0, numbers))
+        .copy_(window_tensor(operands[1], window_of_operand(signature, 1, numbers)));
     return memory;
   }
 
   static std::vector<at::Tensor> windows(const Signature& signature,
-                                         const std::vector<c10::Storage>& operands) {
+                                         const std::vector<c10::Storage>& operands,
+                                         c10::ArrayRef<Number> numbers) {
     std::vector<at::Tensor> tensors;
     const size_t count = operands.size() - (signature.random ? 1 : 0);
     tensors.reserve(count);
     for (size_t i = 0; i < count; ++i) {
-      tensors.push_back(window_tensor(operands[i], signature.operands[i]));
+      tensors.push_back(window_tensor(operands[i], window_of_operand(signature, i, numbers)));
     }
     return tensors;
   }
@@ -247,7 +250,7 @@ class Interpreter {
                                         const std::vector<c10::Storage>& operands,
                                         c10::ArrayRef<Number> numbers) {
     const KernelCall& kernel = kernel_of(signature);
-    const std::vector<at::Tensor> tensors = windows(signature, operands);
+    const std::vector<at::Tensor> tensors = windows(signature, operands, numbers);
     std::vector<at::Tensor> results;
     try {
       results = kernel.run(kernel.arguments(tensors, numbers));
@@ -283,7 +286,7 @@ class Interpreter {
     c10::Storage state = bytes_of(type);
     std::memcpy(state.mutable_data(), operands.back().data(), state.nbytes());
     auto* words = static_cast<uint64_t*>(state.mutable_data());
-    const std::vector<at::Tensor> tensors = windows(signature, operands);
+    const std::vector<at::Tensor> tensors = windows(signature, operands, numbers);
     std::vector<at::Tensor> results;
     if (signature.tier == Tier::Direct) {
       results = draw_as_lowered(signature, tensors, numbers, words);

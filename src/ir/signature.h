@@ -74,7 +74,7 @@ struct Signature {
   std::vector<Attribute> arguments;
   std::vector<Window> operands;            // parallel to Node::operands
   std::vector<OutputSpec> outputs;         // parallel to the node's values
-  std::vector<Number::Kind> number_kinds;  // parallel to Node::numbers
+  std::vector<Number::Kind> number_kinds;  // parallel to Node::numbers: of arguments, of windows
   bool random = false;  // last operand and last output are the generator's state (u64[2])
   uint64_t hash = 0;    // stable between processes
 

@@ -55,6 +55,13 @@ struct Window {
   Dims strides;
   int64_t offset = 0;
 
+  // A window that could begin elsewhere lies in a storage of `extent` elements. Where it begins is
+  // then a number of the node (ir/window.h): in a signature `offset` is 0, and `start` its position
+  // in Node::numbers.
+  int64_t extent = 0;
+  bool crosses = false;  // the ends of rows, see crosses_rows(): then it does so wherever it begins
+  int32_t start = -1;
+
   int64_t numel() const { return product(sizes); }
 };
 

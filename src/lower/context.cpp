@@ -2,7 +2,6 @@
 
 #include "base/error.h"
 #include "lower/lower_state.h"
-#include "lower/window.h"
 
 #include <numeric>
 
@@ -29,10 +28,6 @@ Val number_value(Builder& b, const LoweredNumber& number, DType dtype) {
   return number.input ? b.convert(number.input, dtype) : b.constant(number.value, dtype);
 }
 
-Val tensor_argument(LowerContext& c, const LowerContext::State& state, OperandRef ref) {
-  return read_window(c.b, state.frames[ref.index], c.signature().operands[ref.index]);
-}
-
 int64_t wrap(int64_t dim, int64_t rank) { return dim < 0 ? dim + std::max<int64_t>(rank, 1) : dim; }
 
 }  // namespace
@@ -51,7 +46,7 @@ Val LowerContext::tensor(size_t i) {
   if (ref.index < 0) {
     wrong_argument(signature_, i, "a tensor but None");
   }
-  return tensor_argument(*this, state_, ref);
+  return read(ref.index);
 }
 
 const Window* LowerContext::window(size_t i) const {
@@ -76,7 +71,7 @@ std::optional<Val> LowerContext::maybe_tensor(size_t i) {
 Vals LowerContext::tensors(size_t i) {
   Vals result;
   for (OperandRef ref : get<std::vector<OperandRef>>(signature_, i, "a list of tensors")) {
-    result.push_back(tensor_argument(*this, state_, ref));
+    result.push_back(read(ref.index));
   }
   return result;
 }
@@ -85,7 +80,7 @@ std::vector<std::optional<Val>> LowerContext::maybe_tensors(size_t i) {
   std::vector<std::optional<Val>> result;
   for (OperandRef ref : get<std::vector<OperandRef>>(signature_, i, "a list of tensors")) {
     result.push_back(ref.index < 0 ? std::nullopt
-                                   : std::optional<Val>(tensor_argument(*this, state_, ref)));
+                                   : std::optional<Val>(read(ref.index)));
   }
   return result;
 }
@@ -207,6 +202,16 @@ void LowerContext::set(size_t i, Val value) {
 }
 
 Val LowerContext::frame(size_t operand) { return state_.frames.at(operand); }
+
+Place LowerContext::place(size_t operand) const {
+  Place place{signature_.operands.at(operand), {}};
+  if (place.window.start >= 0) {
+    const LoweredNumber& start = state_.numbers.at(place.window.start);
+    place.start = start.input;
+    place.window.offset = start.input ? 0 : start.value.integer;
+  }
+  return place;
+}
 
 void LowerContext::set_frame(size_t i, Val value) { state_.results.at(i) = value; }
 

@@ -12,6 +12,7 @@
 #pragma once
 
 #include "ir/signature.h"
+#include "lower/window.h"
 #include "stablehlo/builder.h"
 
 #include <optional>
@@ -75,6 +76,8 @@ class LowerContext {
 
   // Operand and result as they lie in memory, for operations on frames (lower/internal.cpp).
   Val frame(size_t operand);
+  Place place(size_t operand) const;  // its window there
+  Val read(size_t operand) { return read_window(b, frame(operand), place(operand)); }
   void set_frame(size_t i, Val value);
 
   // ---- random numbers ----------------------------------------------------------------------

@@ -8,17 +8,19 @@ namespace torch_xla {
 
 int64_t wrapped_dim(int64_t dim, int64_t rank);
 
-// Positions start, start + step, ... of a dimension; `count` of them.
+// Positions start, start + step, ... of a dimension; `count` of them. With `input` (0-d i64) only
+// the program knows where they start.
 struct Stride {
   int64_t start = 0, count = 0, step = 1;
+  Val input;
+
+  int64_t span() const { return count == 0 ? 0 : (count - 1) * step + 1; }
 };
 
 Val read_strided(Builder& b, Val x, int64_t dim, Stride stride);
 // x with `source` written there. Without x: with zeros elsewhere, in a dimension of `size`.
 Val write_strided(Builder& b, Val x, Val source, int64_t dim, Stride stride);
 Val place_strided(Builder& b, Val source, int64_t dim, Stride stride, int64_t size);
-// The positions of Python's slice start:end:step in a dimension of `size`.
-Stride slice_stride(int64_t start, int64_t end, int64_t step, int64_t size);
 
 // A diagonal of the two last dimensions, when these are flattened into one.
 Stride diagonal_stride(int64_t rows, int64_t columns, int64_t offset);

@@ -10,17 +10,42 @@ int64_t wrapped_dim(int64_t dim, int64_t rank) {
   return dim < 0 ? dim + std::max<int64_t>(rank, 1) : dim;
 }
 
+namespace {
+
+// The part of x from the first position to the last, and the positions in it.
+struct Part {
+  Vals starts;
+  Dims sizes;
+  Stride inside;
+};
+
+Part part_of(Builder& b, Ints sizes, int64_t dim, const Stride& s) {
+  Part part{Vals(sizes.size(), b.constant(0.0, DType::Long)), Dims(sizes), {0, s.count, s.step, {}}};
+  part.starts[dim] =
+      s.input ? s.input : b.constant(static_cast<double>(s.start), DType::Long);
+  part.sizes[dim] = s.span();
+  return part;
+}
+
+}  // namespace
+
 Val read_strided(Builder& b, Val x, int64_t dim, Stride s) {
-  int64_t limit = s.count == 0 ? s.start : s.start + (s.count - 1) * s.step + 1;
-  return b.slice_dim(x, dim, s.start, limit, s.step);
+  if (s.input) {
+    Part part = part_of(b, x.dims(), dim, s);
+    return read_strided(b, b.dynamic_slice(x, part.starts, part.sizes), dim, part.inside);
+  }
+  return b.slice_dim(x, dim, s.start, s.start + s.span(), s.step);
 }
 
 Val place_strided(Builder& b, Val source, int64_t dim, Stride s, int64_t size) {
+  if (s.input) {
+    Dims sizes = source.dims();
+    sizes[dim] = size;
+    return write_strided(b, b.full(0.0, {source.dtype(), sizes}), source, dim, s);
+  }
   Dims low(source.rank(), 0), high(source.rank(), 0), interior(source.rank(), 0);
   low[dim] = s.start;
-  // Without elements there is no interior either.
-  int64_t used = s.count == 0 ? s.start : s.start + (s.count - 1) * s.step + 1;
-  high[dim] = size - used;
+  high[dim] = size - s.start - s.span();
   interior[dim] = s.step - 1;
   return b.pad(source, b.scalar_like(source, 0), low, high, interior);
 }
@@ -29,22 +54,18 @@ Val write_strided(Builder& b, Val x, Val source, int64_t dim, Stride s) {
   if (source.numel() == 0) {
     return x;
   }
-  if (s.step == 1) {
-    Vals starts(x.rank(), b.constant(0.0, DType::Long));
-    starts[dim] = b.constant(static_cast<double>(s.start), DType::Long);
-    return b.dynamic_update_slice(x, source, starts);
+  if (s.step == 1 || s.input) {
+    Part part = part_of(b, x.dims(), dim, s);
+    if (s.step > 1) {
+      Val before = b.dynamic_slice(x, part.starts, part.sizes);
+      source = write_strided(b, before, source, dim, part.inside);
+    }
+    return b.dynamic_update_slice(x, source, part.starts);
   }
   Val written = b.full(1.0, {DType::Bool, source.dims()});
   int64_t size = x.dim(dim);
   return b.select(place_strided(b, written, dim, s, size), place_strided(b, source, dim, s, size),
                   x);
-}
-
-Stride slice_stride(int64_t start, int64_t end, int64_t step, int64_t size) {
-  auto clamped = [size](int64_t i) { return std::clamp<int64_t>(i < 0 ? i + size : i, 0, size); };
-  start = clamped(start);
-  end = std::max(clamped(end), start);
-  return {start, (end - start + step - 1) / step, step};
 }
 
 Stride diagonal_stride(int64_t rows, int64_t columns, int64_t offset) {
@@ -86,17 +107,10 @@ Val matrices_back(Builder& b, Val x, int64_t dim1, int64_t dim2) {
 
 namespace {
 
-constexpr int64_t kEndOfDimension = INT64_MAX;
-
-Stride slice_argument(LowerContext& c, size_t start_argument, int64_t size) {
-  return slice_stride(c.integer_or(start_argument, 0),
-                      c.integer_or(start_argument + 1, kEndOfDimension),
-                      c.integer(start_argument + 2), size);
-}
-
-Stride select_argument(LowerContext& c, size_t i, int64_t size) {
-  int64_t index = c.integer(i);
-  return {index < 0 ? index + size : index, 1, 1};
+// `count` positions from where argument i says: the recorder has counted it from 0 (kSlice).
+Stride begun_at(LowerContext& c, size_t i, int64_t count, int64_t step = 1) {
+  std::optional<Number> start = c.literal(i);
+  return {start ? start->to_int() : 0, count, step, start ? Val() : c.number(i, DType::Long)};
 }
 
 // ---- views into new tensors -----------------------------------------------------------------
@@ -104,21 +118,20 @@ Stride select_argument(LowerContext& c, size_t i, int64_t size) {
 void lower_slice_copy(LowerContext& c) {
   Val x = c.tensor(0);
   int64_t dim = c.dim(1, x.rank());
-  c.set(0, read_strided(c.b, x, dim, slice_argument(c, 2, x.dim(dim))));
+  c.set(0, read_strided(c.b, x, dim, begun_at(c, 2, c.output(0).sizes[dim], c.integer(4))));
 }
 
 void lower_select_copy(LowerContext& c) {
   Val x = c.tensor(0);
   int64_t dim = c.dim(1, x.rank());
-  Val row = read_strided(c.b, x, dim, select_argument(c, 2, x.dim(dim)));
+  Val row = read_strided(c.b, x, dim, begun_at(c, 2, 1));
   c.set(0, c.b.reshape(row, c.output(0).sizes));
 }
 
 void lower_narrow_copy(LowerContext& c) {
   Val x = c.tensor(0);
-  int64_t dim = c.dim(1, x.rank()), start = c.integer(2);
-  start = start < 0 ? start + x.dim(dim) : start;
-  c.set(0, c.b.slice_dim(x, dim, start, start + c.integer(3)));
+  int64_t dim = c.dim(1, x.rank());
+  c.set(0, read_strided(c.b, x, dim, begun_at(c, 2, c.output(0).sizes[dim])));
 }
 
 // A diagonal is a strided slice of the flattened matrix.
@@ -142,7 +155,7 @@ void lower_slice_scatter(LowerContext& c) {
   Val x = c.tensor(0);
   int64_t dim = c.dim(2, x.rank());
   Val source = c.tensor_as(1, x.dtype());
-  c.set(0, write_strided(c.b, x, source, dim, slice_argument(c, 3, x.dim(dim))));
+  c.set(0, write_strided(c.b, x, source, dim, begun_at(c, 3, source.dim(dim), c.integer(5))));
 }
 
 void lower_select_scatter(LowerContext& c) {
@@ -151,7 +164,7 @@ void lower_select_scatter(LowerContext& c) {
   Dims row = x.dims();
   row[dim] = 1;
   Val source = c.b.reshape(c.tensor_as(1, x.dtype()), row);
-  c.set(0, write_strided(c.b, x, source, dim, select_argument(c, 3, x.dim(dim))));
+  c.set(0, write_strided(c.b, x, source, dim, begun_at(c, 3, 1)));
 }
 
 void lower_diagonal_scatter(LowerContext& c) {
@@ -170,8 +183,9 @@ void lower_diagonal_scatter(LowerContext& c) {
 void lower_slice_backward(LowerContext& c) {
   const Dims& sizes = c.output(0).sizes;
   int64_t dim = c.dim(2, static_cast<int64_t>(sizes.size()));
-  Stride stride = slice_argument(c, 3, sizes[dim]);
-  c.set(0, place_strided(c.b, c.tensor(0), dim, stride, sizes[dim]));
+  Val grad = c.tensor(0);
+  Stride stride = begun_at(c, 3, grad.dim(dim), c.integer(5));
+  c.set(0, place_strided(c.b, grad, dim, stride, sizes[dim]));
 }
 
 void lower_select_backward(LowerContext& c) {
@@ -180,7 +194,7 @@ void lower_select_backward(LowerContext& c) {
   Dims row = sizes;
   row[dim] = 1;
   Val grad = c.b.reshape(c.tensor(0), row);
-  c.set(0, place_strided(c.b, grad, dim, select_argument(c, 3, sizes[dim]), sizes[dim]));
+  c.set(0, place_strided(c.b, grad, dim, begun_at(c, 3, 1), sizes[dim]));
 }
 
 // `diagonal` [..., count] as the diagonal of zero matrices of `sizes` in dimensions dim1, dim2.
@@ -246,15 +260,15 @@ void lower_unfold_backward(LowerContext& c) {
 
 void register_strided(LowerTable& table) {
   table.insert({
-      {"aten::slice_copy.Tensor", {lower_slice_copy}},
-      {"aten::select_copy.int", {lower_select_copy}},
-      {"aten::narrow_copy", {lower_narrow_copy}},
+      {"aten::slice_copy.Tensor", {lower_slice_copy, kSlice}},
+      {"aten::select_copy.int", {lower_select_copy, kSlice}},
+      {"aten::narrow_copy", {lower_narrow_copy, kSlice}},
       {"aten::diagonal_copy", {lower_diagonal_copy}},
-      {"aten::slice_scatter", {lower_slice_scatter}},
-      {"aten::select_scatter", {lower_select_scatter}},
+      {"aten::slice_scatter", {lower_slice_scatter, kSlice}},
+      {"aten::select_scatter", {lower_select_scatter, kSlice}},
       {"aten::diagonal_scatter", {lower_diagonal_scatter}},
-      {"aten::slice_backward", {lower_slice_backward}},
-      {"aten::select_backward", {lower_select_backward}},
+      {"aten::slice_backward", {lower_slice_backward, kSlice}},
+      {"aten::select_backward", {lower_select_backward, kSlice}},
       {"aten::diagonal_backward", {lower_diagonal_backward}},
       {"aten::diag_embed", {lower_diag_embed}},
       {"aten::unfold_backward", {lower_unfold_backward}},

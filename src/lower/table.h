@@ -18,6 +18,9 @@ enum LowerFlags : uint32_t {
   kStaticNumbers = 2,
   // Cheaper to compute again than to keep for a gradient.
   kCheap = 4,
+  // Where a slice begins and ends are numbers, counted from 0: arguments `index` or `start` and the
+  // one behind it. Its length follows from the sizes.
+  kSlice = 8,
 };
 
 struct LowerEntry {

@@ -1,6 +1,6 @@
 #include "lower/window.h"
 
-#include "base/error.h"
+#include "ir/window.h"
 
 #include <algorithm>
 #include <numeric>
@@ -272,33 +272,16 @@ bool covers(const Plan& plan, const Window& window, int64_t frame_numel) {
   return plan.digits == plan.kept_sizes;
 }
 
-}  // namespace
-
-Val reinterpret_frame(Builder& b, Val frame, const TensorType& result) {
-  if (frame.type() == result) {
-    return frame;
-  }
-  Val flat = fit(b, bitcast_flat(b, flatten(b, frame), result.dtype), result.numel());
-  return flat.dims() == result.dims ? flat : b.reshape(flat, result.dims);
-}
-
-Val read_window(Builder& b, Val frame, const Window& window) {
-  int64_t numel = window.numel();
-  if (numel == 0) {
-    return b.full(0, {window.dtype, window.sizes});
-  }
-  if (frame.dtype() != window.dtype) {
-    frame = bitcast_flat(b, flatten(b, frame), window.dtype);
-  }
-  if (window.offset == 0 && numel == frame.numel() && is_row_major(window)) {
+// The window at its known offset in `frame`, of its dtype; null if no digits express that.
+Val read_digits(Builder& b, Val frame, const Window& window) {
+  if (window.offset == 0 && window.numel() == frame.numel() && is_row_major(window)) {
     return frame.dims() == window.sizes ? frame : b.reshape(frame, window.sizes);
   }
   std::optional<Plan> plan = make_plan(window, frame.numel());
-  Val flat = flatten(b, frame);
   if (!plan) {
-    return read_by_index(b, flat, window);
+    return {};
   }
-  Val digits = fit(b, flat, plan->frame_elements);
+  Val digits = fit(b, flatten(b, frame), plan->frame_elements);
   if (plan->digits.size() != 1) {
     digits = frame.dims() == plan->digits ? frame : b.reshape(digits, plan->digits);
   }
@@ -314,34 +297,173 @@ Val read_window(Builder& b, Val frame, const Window& window) {
   return arrange(b, digits, *plan, window);
 }
 
-Val write_window(Builder& b, Val frame, const Window& window, Val update,
-                 const TensorType& result) {
+// `flat` with the window at its known offset replaced; null if no digits express that.
+Val write_digits(Builder& b, Val flat, const Window& window, Val update) {
+  std::optional<Plan> plan = make_plan(window, flat.numel());
+  if (!plan) {
+    return {};
+  }
+  Val kept = gather_kept(b, update, *plan, window);
+  if (covers(*plan, window, flat.numel())) {
+    return kept;
+  }
+  Val digits = b.reshape(fit(b, flat, plan->frame_elements), plan->digits);
+  if (plan->has_trailing()) {
+    Dims sizes(plan->kept_sizes);
+    sizes.push_back(1);
+    kept = b.reshape(kept, sizes);
+  }
+  return write_range(b, digits, *plan, kept);
+}
+
+// A box of digits that holds a window, and the window in it.
+struct Box {
+  Dims digits;  // shape given to the flat frame
+  stablehlo::Vals starts;
+  Dims sizes;
+  Window inside;
+
+  int64_t numel() const { return product(sizes); }
+};
+
+Val start_of(Builder& b, const Place& place) {
+  return place.start ? place.start : b.constant(Number::of(place.window.offset), DType::Long);
+}
+
+Window begun_at_zero(const Window& window) { return {window.dtype, window.sizes, window.strides}; }
+
+// All elements from the window's first to its last: wherever it begins.
+Box box_of_span(Builder& b, const Place& place, int64_t frame_numel) {
+  const Window& window = place.window;
+  return {{std::max(frame_numel, window.extent)},
+          {start_of(b, place)},
+          {span_of(window.sizes, window.strides)},
+          begun_at_zero(window)};
+}
+
+// A range of each digit: wherever the window begins without crossing the ends of rows.
+Box box_of_rows(Builder& b, const Place& place, int64_t frame_numel) {
+  const Window& window = place.window;
+  auto literal = [&](int64_t value) { return b.constant(Number::of(value), DType::Long); };
+  Box box;
+  Dims units;
+  auto add_digit = [&](int64_t digit, int64_t size, int64_t unit) {
+    Val start = literal(0);
+    if (size < digit) {
+      start = unit == 1 ? place.start : b.div(place.start, literal(unit));
+      start = units.empty() ? start : b.binary("remainder", start, literal(digit));
+    }
+    box.digits.push_back(digit);
+    box.starts.push_back(start);
+    box.sizes.push_back(size);
+    units.push_back(unit);
+  };
+  Runs runs = runs_of(window.sizes, window.strides);
+  int64_t capacity = std::max(frame_numel, window.extent);
+  for (const Run& run : runs) {
+    int64_t unit = units.empty() ? run.stride : std::gcd(units.back(), run.stride);
+    int64_t digit = units.empty() ? (capacity + unit - 1) / unit : units.back() / unit;
+    add_digit(digit, (run.count - 1) * (run.stride / unit) + 1, unit);
+  }
+  if (units.empty()) {
+    add_digit(capacity, 1, 1);
+  } else if (units.back() > 1) {
+    add_digit(units.back(), 1, 1);
+  }
+  box.inside = begun_at_zero(window);
+  Dims strides = row_major_strides(box.sizes);
+  for (size_t i = 0; i < window.sizes.size(); ++i) {
+    if (window.sizes[i] > 1 && window.strides[i] != 0) {
+      size_t r = 0;
+      while (runs[r].stride > window.strides[i]) {
+        ++r;
+      }
+      box.inside.strides[i] = window.strides[i] / units[r] * strides[r];
+    }
+  }
+  return box;
+}
+
+Box box_of(Builder& b, const Place& place, int64_t frame_numel) {
+  return place.window.crosses || !place.start ? box_of_span(b, place, frame_numel)
+                                              : box_of_rows(b, place, frame_numel);
+}
+
+Val digits_of(Builder& b, Val flat, const Box& box) {
+  Val digits = fit(b, flat, product(box.digits));
+  return box.digits.size() == 1 ? digits : b.reshape(digits, box.digits);
+}
+
+Val read_box(Builder& b, Val flat, const Place& place) {
+  Box box = box_of(b, place, flat.numel());
+  Val held = b.dynamic_slice(digits_of(b, flat, box), box.starts, box.sizes);
+  Val result = read_digits(b, held, box.inside);
+  return result ? result : read_by_index(b, flatten(b, held), box.inside);
+}
+
+Val write_box(Builder& b, Val flat, const Place& place, Val update) {
+  Box box = box_of(b, place, flat.numel());
+  Val digits = digits_of(b, flat, box);
+  Val held;
+  std::optional<Plan> plan = make_plan(box.inside, box.numel());
+  if (plan && covers(*plan, box.inside, box.numel())) {
+    held = gather_kept(b, update, *plan, box.inside);
+  } else {
+    Val before = flatten(b, b.dynamic_slice(digits, box.starts, box.sizes));
+    held = plan ? write_digits(b, before, box.inside, update)
+                : write_by_index(b, before, box.inside, update);
+    held = fit(b, flatten(b, held), box.numel());
+  }
+  return b.dynamic_update_slice(digits, held.dims() == box.sizes ? held : b.reshape(held, box.sizes),
+                                box.starts);
+}
+
+// Rows of the window lie in each other: no digits express that, wherever it begins.
+bool overlaps(const Window& window) {
+  return !make_plan(begun_at_zero(window), span_of(window.sizes, window.strides));
+}
+
+}  // namespace
+
+Val reinterpret_frame(Builder& b, Val frame, const TensorType& result) {
+  if (frame.type() == result) {
+    return frame;
+  }
+  Val flat = fit(b, bitcast_flat(b, flatten(b, frame), result.dtype), result.numel());
+  return flat.dims() == result.dims ? flat : b.reshape(flat, result.dims);
+}
+
+Val read_window(Builder& b, Val frame, const Place& place) {
+  const Window& window = place.window;
+  if (window.numel() == 0) {
+    return b.full(0, {window.dtype, window.sizes});
+  }
+  if (frame.dtype() != window.dtype) {
+    frame = bitcast_flat(b, flatten(b, frame), window.dtype);
+  }
+  Val result = place.start ? Val() : read_digits(b, frame, window);
+  if (result) {
+    return result;
+  }
+  Val flat = flatten(b, frame);
+  return place.start || !overlaps(window) ? read_box(b, flat, place)
+                                          : read_by_index(b, flat, window);
+}
+
+Val write_window(Builder& b, Val frame, const Place& place, Val update, const TensorType& result) {
+  const Window& window = place.window;
   frame = reinterpret_frame(b, frame, result);
   if (window.numel() == 0) {
     return frame;
   }
   update = b.convert(update, window.dtype);
   Val flat = bitcast_flat(b, flatten(b, frame), window.dtype);
-  int64_t count = flat.numel();
-  std::optional<Plan> plan = make_plan(window, count);
-  Val written;
-  if (!plan) {
-    written = write_by_index(b, flat, window, update);
-  } else {
-    Val kept = gather_kept(b, update, *plan, window);
-    if (covers(*plan, window, count)) {
-      written = kept;
-    } else {
-      Val digits = b.reshape(fit(b, flat, plan->frame_elements), plan->digits);
-      if (plan->has_trailing()) {
-        Dims sizes(plan->kept_sizes);
-        sizes.push_back(1);
-        kept = b.reshape(kept, sizes);
-      }
-      written = write_range(b, digits, *plan, kept);
-    }
+  Val written = place.start ? Val() : write_digits(b, flat, window, update);
+  if (!written) {
+    written = place.start || !overlaps(window) ? write_box(b, flat, place, update)
+                                               : write_by_index(b, flat, window, update);
   }
-  return reinterpret_frame(b, fit(b, flatten(b, written), count), result);
+  return reinterpret_frame(b, fit(b, flatten(b, written), flat.numel()), result);
 }
 
 }  // namespace torch_xla

@@ -46,6 +46,13 @@ class Reader {
     }
   }
 
+  // Of a slice only the length is known before any value is.
+  void slice(const SliceRange& range) {
+    word(13);
+    word(range.end - range.begin);
+    call_.numbers.push_back(Number::of(range.begin));
+  }
+
   // An int, bool or float given where the schema says Scalar.
   void number(const c10::Scalar& scalar) {
     Number value = number_of(scalar);
@@ -169,7 +176,11 @@ class Reader {
     for (int64_t stride : tensor.strides()) {
       word(stride);
     }
-    word(tensor.storage_offset());
+    // Where a window begins that could begin elsewhere is a number of the node.
+    Leeway leeway = leeway_of(*tensor.unsafeGetTensorImpl());
+    word(leeway.extent > 0     ? -(2 * leeway.extent + leeway.crosses)
+         : tensor.numel() == 0 ? 0
+                               : tensor.storage_offset());
     call_.tensors.push_back(tensor.unsafeGetTensorImpl());
   }
 
@@ -221,9 +232,14 @@ Call read_call(const OpInfo& info, c10::IValue* arguments, size_t count) {
   Call call;
   Reader reader(info, call);
   call.key.push_back(static_cast<int64_t>(c10::get_default_dtype_as_scalartype()));
+  call.slice = slice_range(info, arguments);
   for (size_t i = 0; i < count; ++i) {
     c10::IValue& value = arguments[i];
-    if (value.isScalar() && info.scalar_arguments[i]) {
+    if (call.slice && i == info.slice->begin) {
+      reader.slice(*call.slice);
+    } else if (call.slice && i == info.slice->end && i > 0) {
+      call.numbers.push_back(Number::of(call.slice->end));
+    } else if (value.isScalar() && info.scalar_arguments[i]) {
       reader.number(value.toScalar());
     } else {
       reader.read(value);

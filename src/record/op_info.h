@@ -18,6 +18,17 @@ namespace torch_xla {
 
 struct CallPlan;
 
+// Which arguments of an operator say what slice of a dimension it is about (record/slice.h).
+struct SliceArguments {
+  size_t sized = 0;  // a tensor with that dimension, or its sizes
+  size_t dim = 0;
+  size_t begin = 0;  // an index, or the start
+  // With a start; 0 where there is no such argument.
+  size_t end = 0;
+  size_t length = 0;
+  size_t step = 0;
+};
+
 struct OpInfo {
   explicit OpInfo(const c10::OperatorHandle& op);
   ~OpInfo();
@@ -45,6 +56,7 @@ struct OpInfo {
   const LowerEntry* lowering = nullptr;
   bool static_numbers = false;
   bool shape_only_self = false;
+  std::optional<SliceArguments> slice;
   bool random = false;                  // draws from the device's generator
   bool dynamic_shape = false;           // output sizes depend on values
   bool takes_cpu_tensors = false;       // index operators accept indices from the CPU

@@ -1,6 +1,7 @@
 #include "record/plan.h"
 
 #include "host_ops/host_ops.h"
+#include "ir/window.h"
 #include "record/meta.h"
 #include "record/reference.h"
 #include "values/internal_ops.h"
@@ -53,12 +54,13 @@ class AttributeBuilder {
     return value.toInt();
   }
 
- private:
   Attribute number(Number::Kind kind, NumberRef ref) {
     ref.slot = static_cast<int32_t>(plan_.signature.number_kinds.size());
     plan_.signature.number_kinds.push_back(kind);
     return ref;
   }
+
+ private:
 
   Attribute tensor(const at::Tensor& tensor, bool drop) {
     if (!tensor.defined()) {
@@ -123,17 +125,21 @@ class AttributeBuilder {
 };
 
 // Arguments in the order of `op`, placed where `functional` has them; out= tensors are dropped.
-void build_arguments(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments, CallPlan& plan) {
+void build_arguments(const OpInfo& info, const Call& call, c10::ArrayRef<c10::IValue> arguments,
+                     CallPlan& plan) {
   AttributeBuilder builder(info, plan);
   const auto& schema = info.op.schema().arguments();
   std::vector<Attribute> own;
   for (size_t i = 0; i < arguments.size(); ++i) {
     bool drop = (info.resizes_outputs && schema[i].is_out()) || (i == 0 && info.shape_only_self);
-    own.push_back(builder.attribute(arguments[i], schema[i], drop));
+    bool number = call.slice && i > 0 && (i == info.slice->begin || i == info.slice->end);
+    own.push_back(number ? builder.number(Number::Kind::Int, {})
+                         : builder.attribute(arguments[i], schema[i], drop));
   }
   for (int source : info.argument_source) {
     plan.signature.arguments.push_back(source >= 0 ? own[source] : Attribute());
   }
+  number_starts(plan.signature);
 }
 
 OutputSpec spec_of(const at::Tensor& tensor) {
@@ -279,7 +285,7 @@ std::unique_ptr<CallPlan> make_plan(const OpInfo& info, const Call& call,
   }
   plan->recorded = true;
   plan->signature.op = info.has_functional ? info.functional_name : info.name;
-  build_arguments(info, arguments, *plan);
+  build_arguments(info, call, arguments, *plan);
   add_results(info, *returned, *plan);
   check_written_shapes(info, arguments, *plan);
   choose_tier(info, *plan);

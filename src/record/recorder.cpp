@@ -33,10 +33,23 @@ void watch_growth() {
        " and nothing has run them: call torch_xla.sync() once per iteration of your loop");
 }
 
+// Where operands begin that could begin elsewhere.
+void add_starts(const CallPlan& plan, const Call& call, Node& node) {
+  size_t operand = 0;
+  for (size_t i = 0; i < call.tensors.size(); ++i) {
+    if (plan.is_operand[i] && plan.signature.operands[operand++].start >= 0) {
+      node.numbers.push_back(Number::of(static_cast<int64_t>(call.tensors[i]->storage_offset())));
+    }
+  }
+}
+
 NodePtr make_op_node(const CallPlan& plan, const Call& call) {
   NodePtr node = c10::make_intrusive<Node>();
   node->signature = &plan.signature;
   node->numbers.assign(call.numbers.begin(), call.numbers.end());
+  if (call.numbers.size() < plan.signature.number_kinds.size()) {
+    add_starts(plan, call, *node);
+  }
   node->location = last_location();
   node->operands.reserve(plan.signature.operands.size());
   return node;

@@ -1,5 +1,6 @@
 #include "trace/tensor.h"
 
+#include "ir/window.h"
 #include "metrics/metrics.h"
 #include "trace/scope.h"
 #include "values/internal_ops.h"
@@ -76,12 +77,33 @@ const StatePtr& state_of(const at::Tensor& tensor) {
   return state_of(*tensor.unsafeGetTensorImpl());
 }
 
+Leeway leeway_of(const c10::TensorImpl& tensor) {
+  if (!tensor.has_storage()) {
+    return {};
+  }
+  auto nbytes = static_cast<int64_t>(tensor.unsafe_storage().nbytes());
+  auto element = static_cast<int64_t>(tensor.dtype().itemsize());
+  int64_t offset = tensor.storage_offset();
+  if (offset == 0 && tensor.numel() * element == nbytes && tensor.is_contiguous()) {
+    return {};  // the usual case
+  }
+  int64_t extent = nbytes / element;
+  int64_t span = span_of(tensor.sizes(), tensor.strides());
+  if (span == 0 || span >= extent || offset + span > extent) {
+    return {};
+  }
+  return {extent, crosses_rows(runs_of(tensor.sizes(), tensor.strides()), offset)};
+}
+
 Window window_of(const at::Tensor& tensor) {
   Window window;
   window.dtype = tensor.scalar_type();
   window.sizes.assign(tensor.sizes().begin(), tensor.sizes().end());
   window.strides.assign(tensor.strides().begin(), tensor.strides().end());
-  window.offset = tensor.storage_offset();
+  window.offset = tensor.numel() == 0 ? 0 : tensor.storage_offset();
+  Leeway leeway = leeway_of(*tensor.unsafeGetTensorImpl());
+  window.extent = leeway.extent;
+  window.crosses = leeway.crosses;
   return window;
 }
 

@@ -13,6 +13,13 @@ bool is_xla(const at::Tensor& tensor);
 const StatePtr& state_of(const c10::Storage& storage);
 const StatePtr& state_of(const c10::TensorImpl& tensor);
 const StatePtr& state_of(const at::Tensor& tensor);
+// Where else the tensor's window could begin: in a storage of so many elements (0: nowhere), and
+// whether it crosses the ends of rows there (ir/window.h).
+struct Leeway {
+  int64_t extent = 0;
+  bool crosses = false;
+};
+Leeway leeway_of(const c10::TensorImpl& tensor);
 Window window_of(const at::Tensor& tensor);
 c10::Device device_of(int index);
 

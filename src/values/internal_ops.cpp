@@ -2,6 +2,7 @@
 
 #include "base/hasher.h"
 #include "base/location.h"
+#include "ir/window.h"
 #include "lower/internal.h"
 
 #include <algorithm>
@@ -66,9 +67,12 @@ Signature internal_signature(const char* op, LowerFunction lower, OutputSpec out
   return signature;
 }
 
-Value make_node(const Signature* signature, std::initializer_list<Value> operands) {
+Value make_node(Signature signature, std::initializer_list<Value> operands) {
   NodePtr node = c10::make_intrusive<Node>();
-  node->signature = signature;
+  for (const Number& start : number_starts(signature)) {
+    node->numbers.push_back(start);
+  }
+  node->signature = intern(std::move(signature));
   node->operands.assign(operands.begin(), operands.end());
   node->location = last_location();
   return {std::move(node), 0};
@@ -135,6 +139,7 @@ uint64_t finish_signature(Signature& signature) {
     add_dims(hasher, window.sizes);
     add_dims(hasher, window.strides);
     hasher.add(static_cast<uint64_t>(window.offset));
+    hasher.add(static_cast<uint64_t>(window.extent) * 2 + window.crosses);
   }
   for (const OutputSpec& output : signature.outputs) {
     hasher.add(static_cast<uint64_t>(output.dtype) * 2 + output.defined);
@@ -151,9 +156,8 @@ uint64_t finish_signature(Signature& signature) {
 }
 
 Value make_zeros(const TensorType& frame) {
-  return make_node(intern(internal_signature("xla::zeros", lower_zeros,
-                                             row_major_spec(frame.dtype, frame.dims))),
-                   {});
+  return make_node(
+      internal_signature("xla::zeros", lower_zeros, row_major_spec(frame.dtype, frame.dims)), {});
 }
 
 Value make_write(Value base, const Window& window, Value update, const Window& update_window,
@@ -161,14 +165,14 @@ Value make_write(Value base, const Window& window, Value update, const Window& u
   Signature signature =
       internal_signature("xla::write", lower_write, row_major_spec(frame.dtype, frame.dims));
   signature.operands = {window, update_window};
-  return make_node(intern(std::move(signature)), {std::move(base), std::move(update)});
+  return make_node(std::move(signature), {std::move(base), std::move(update)});
 }
 
 Value make_read(Value base, const Window& window) {
   Signature signature =
       internal_signature("xla::read", lower_read, row_major_spec(window.dtype, window.sizes));
   signature.operands = {window};
-  return make_node(intern(std::move(signature)), {std::move(base)});
+  return make_node(std::move(signature), {std::move(base)});
 }
 
 namespace {
@@ -180,7 +184,7 @@ Value make_sharding_node(const char* op, LowerFunction lower, Value base, Shardi
   const TensorType& type = base.type();
   signature.operands = {{type.dtype, type.dims, row_major_strides(type.dims), 0}};
   signature.arguments = {OperandRef{0}, sharding->text()};
-  return make_node(intern(std::move(signature)), {std::move(base)});
+  return make_node(std::move(signature), {std::move(base)});
 }
 
 }  // namespace
