@@ -4,7 +4,6 @@
 #include "base/error.h"
 
 #include <algorithm>
-#include <cmath>
 
 namespace torch_xla::tiers {
 
@@ -12,30 +11,7 @@ namespace {
 
 // Orders of magnitude are enough, and must not depend on the machine.
 constexpr double kCompileGraph = 0.05, kCompileOperation = 0.004;
-constexpr double kCallKernel = 5e-6;
-constexpr double kBytesPerSecond = 8e9, kMultiplicationsPerSecond = 1e11;
-
-bool multiplies(const std::string& op) {
-  for (const char* name : {"mm", "conv", "linear", "matmul", "attention", "rnn"}) {
-    if (op.find(name) != std::string::npos) {
-      return true;
-    }
-  }
-  return false;
-}
-
-// Of a product: the square root of the sizes of its factors and its result is the number of its
-// multiplications, whatever is contracted.
-double multiplications(const Signature& signature) {
-  if (!multiplies(signature.op)) {
-    return 0;
-  }
-  double product = static_cast<double>(signature.outputs[0].frame.numel());
-  for (size_t i = 0; i < std::min<size_t>(signature.operands.size(), 3); ++i) {
-    product *= std::max<double>(1, static_cast<double>(signature.operands[i].numel()));
-  }
-  return std::sqrt(product);
-}
+constexpr double kBytesPerSecond = 8e9;
 
 void add(const Graph& graph, Estimate& total) {
   for (const GraphNode& entry : graph.nodes) {
@@ -54,8 +30,6 @@ void add(const Graph& graph, Estimate& total) {
     }
     ++total.operations;
     total.moving += bytes / kBytesPerSecond;
-    total.interpreting += kCallKernel + bytes / kBytesPerSecond +
-                          multiplications(signature) / kMultiplicationsPerSecond;
   }
 }
 
@@ -101,15 +75,13 @@ bool compiles_at_once(const Estimate& estimate, const Options& options) {
          estimate.moving > estimate.compiling;
 }
 
+// A larger graph compiles longer. The bounds: what comes a few times in many shapes is not worth
+// its compilations, and steady work should be at its best within some minutes.
 int64_t interpreted_runs(const Estimate& estimate, const Options& options) {
-  constexpr double kFewest = 8, kMost = 100;
-  // The compiler has what the interpreter leaves of the processors: it takes longer than alone.
-  constexpr double kShared = 3;
-  if (options.runs) {
-    return *options.runs;
-  }
-  const double runs = kShared * estimate.compiling / std::max(estimate.interpreting, 1e-9);
-  return static_cast<int64_t>(std::clamp(runs, kFewest, kMost));
+  constexpr int64_t kFewest = 32, kMost = 128;
+  constexpr int64_t kOperationsARun = 4;
+  return options.runs ? *options.runs
+                      : std::clamp(estimate.operations / kOperationsARun, kFewest, kMost);
 }
 
 }  // namespace torch_xla::tiers

@@ -30,10 +30,9 @@ Policy parse_policy(const std::string& name);
 // What the graph is expected to cost, in seconds on an ordinary processor; functions of the graph
 // alone, so that the same program does the same in every process.
 struct Estimate {
-  double compiling = 0;
-  double interpreting = 0;
-  double moving = 0;  // of this, reading and writing memory: what a compiler may save
   int64_t operations = 0;
+  double compiling = 0;
+  double moving = 0;  // reading and writing memory in one interpreted run: what a compiler may save
 };
 Estimate estimate(const Graph& graph);
 
