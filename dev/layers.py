@@ -58,11 +58,22 @@ def problems_of(path: Path) -> list[str]:
     return found
 
 
+def chart() -> str:
+    """The layers as docs/architecture.md shows them: those with ATen, and those without."""
+    lower = LAYERS.index("tiers")
+    return f"{' > '.join(LAYERS[:lower])}\n> {' > '.join(LAYERS[lower:])}"
+
+
 def main() -> None:
+    if sys.argv[1:] == ["--print"]:
+        print(chart())
+        return
     listing = subprocess.run(["git", "ls-files"], capture_output=True, text=True, check=True)
     sources = [Path(name) for name in listing.stdout.splitlines()]
     checked = [path for path in sources if path.suffix in {".cpp", ".h", ".py"} and path.exists()]
     problems = [problem for path in checked for problem in problems_of(path)]
+    if chart() not in Path("docs/architecture.md").read_text():
+        problems.append("docs/architecture.md: not the layers that dev/layers.py --print prints")
     print("\n".join(problems), end="\n" if problems else "")
     sys.exit(bool(problems))
 

@@ -71,7 +71,7 @@ def main() -> None:
     device = torch.device(options.device)
     print(f"Training a 2-layer decoder on {device} with {options.batch}x{options.length} tokens")
     if device.type == "xla":
-        print("The first steps are slow: they compile.", flush=True)
+        print("The first steps run as they are recorded, while they are compiled.", flush=True)
     loss = train(device, options.steps, options.batch, options.length, options.report_every)
     if not loss < math.log(DecoderConfig().vocabulary):
         sys.exit(f"The loss is {loss}, no better than guessing")

@@ -27,7 +27,7 @@ if torch_xla.experimental.is_eager_mode():
     [
         ("eager", SUITE + WITHOUT_PROGRAMS),
         ("pjrt", SUITE),
-        ("interpreted", SUITE + WITHOUT_PROGRAMS),
+        ("interpreted", [*SUITE, *WITHOUT_PROGRAMS, HERE / "test_opinfo.py"]),
     ],
     ids=["eager", "pjrt", "interpreted"],
 )

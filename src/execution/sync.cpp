@@ -104,23 +104,43 @@ void execute_all(std::vector<Run>& runs, const std::string& name = {}) {
   }
 }
 
-// `roots`, and those of `pending` that hold a value computed on the way to the roots'.
-std::vector<StatePtr> with_shared_values(std::vector<StatePtr> roots,
-                                         const std::vector<StatePtr>& pending) {
+// `roots`, and those of `pending` whose values need something that is computed for the roots':
+// else it would be computed again for them, and a loop that reads a value each time round would
+// carry all of its past along.
+std::vector<StatePtr> with_shared_work(std::vector<StatePtr> roots,
+                                       const std::vector<StatePtr>& pending) {
+  if (roots.size() == pending.size()) {
+    return roots;
+  }
   std::vector<Value> outputs;
   std::unordered_set<StorageState*> chosen;
   for (const StatePtr& state : roots) {
     outputs.push_back(state->value());
     chosen.insert(state.get());
   }
-  Graph graph = collect_graph(outputs);
-  std::unordered_set<const Node*> computed;
-  for (const GraphNode& entry : graph.nodes) {
-    computed.insert(entry.node.get());
-  }
+  const size_t first = outputs.size();
+  // The roots' nodes come first.
+  const size_t computed = collect_graph(outputs).nodes.size();
+  std::vector<StatePtr> others;
   for (const StatePtr& state : pending) {
-    if (chosen.count(state.get()) == 0 && computed.count(state->value().node.get()) > 0) {
-      roots.push_back(state);
+    if (chosen.count(state.get()) == 0) {
+      outputs.push_back(state->value());
+      others.push_back(state);
+    }
+  }
+  const Graph graph = collect_graph(outputs);
+  std::vector<bool> shares(graph.nodes.size(), false);
+  for (size_t n = 0; n < graph.nodes.size(); ++n) {
+    const GraphNode& entry = graph.nodes[n];
+    shares[n] = n < computed;
+    for (size_t i = 0; !shares[n] && i < entry.node->operands.size(); ++i) {
+      const int32_t producer = graph.operands[entry.first_operand + i].producer;
+      shares[n] = producer >= 0 && shares[static_cast<size_t>(producer)];
+    }
+  }
+  for (size_t i = 0; i < others.size(); ++i) {
+    if (shares[static_cast<size_t>(graph.outputs[first + i].producer)]) {
+      roots.push_back(others[i]);
     }
   }
   return roots;
@@ -219,7 +239,10 @@ void sync_storages(const std::vector<StatePtr>& states, const std::string& name)
     }
     for (auto& [device, pending] : by_device) {
       all[device] = pending_states(device);
-      runs.push_back(prepare(device, with_shared_values(pending, all[device]), false));
+      std::vector<StatePtr> wanted = with_shared_work(pending, all[device]);
+      // What stays pending may read a value that would be donated.
+      const bool donate = wanted.size() == all[device].size();
+      runs.push_back(prepare(device, std::move(wanted), donate));
     }
   }
   execute_all(runs, name);

@@ -15,7 +15,7 @@ namespace torch_xla {
 void sync_device(int device, bool wait, const std::string& name = {});
 void sync_all_devices(bool wait, const std::string& name = {});
 
-// What these storages need, and what other storages hold of it.
+// What these storages need, and whatever else is pending that needs some of the same work.
 void sync_storages(const std::vector<StatePtr>& states, const std::string& name = {});
 
 // The same for what one operation of eager mode just recorded, as a program whose numbers are
