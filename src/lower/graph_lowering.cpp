@@ -243,7 +243,7 @@ LoweredModule lower_graph(const Graph& graph, const std::string& name,
     module.outputs.push_back(result.type());
   }
   b.end_function(results);
-  module.text = b.str(false);
+  module.text = b.key();
   module.text_with_locations = b.str(true);
   module.pinned.assign(pinned.begin(), pinned.end());
   return module;

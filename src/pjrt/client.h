@@ -85,7 +85,10 @@ class Client {
   virtual ~Client() = default;
   virtual const std::string& platform_name() const = 0;  // "cpu", "cuda", "tpu", "null"
   virtual const std::string& plugin_version() const = 0;
-  // Identifies machine code: plugin, its version, and on the CPU the processor's features.
+  // Path of the plugin's library; empty if there is none.
+  virtual const std::string& library() const = 0;
+  // What machine code depends on besides the library: versions, on the CPU the processor's
+  // features.
   virtual const std::string& fingerprint() const = 0;
   virtual int device_count() const = 0;  // addressable
   // Of all processes, numbered as partitions of a program are, and the number of one of ours.

@@ -67,8 +67,6 @@ std::string encode_compile_options(const CompileOptions& options, std::string_vi
     // More parts than processors compile no faster, and each has memory mappings of its own.
     unsigned parts = std::clamp(std::thread::hardware_concurrency(), 1u, 32u);
     write_flag(message, "xla_cpu_parallel_codegen_split_count", std::to_string(parts));
-    // Temporary memory in pieces that malloc keeps for the next run (host_malloc.h).
-    write_flag(message, "xla_multiheap_size_constraint_per_heap", std::to_string(8 << 20));
   }
   for (const auto& [name, value] : options.xla_options) {
     write_flag(message, name, value);

@@ -18,12 +18,6 @@ std::string cpu_features() {
   return "";
 }
 
-std::string file_identity(const std::string& path) {
-  std::error_code error;
-  auto size = std::filesystem::file_size(path, error);
-  return error ? "" : std::to_string(size) + " bytes";
-}
-
 size_t mapping_count() {
   std::ifstream maps("/proc/self/maps");
   return static_cast<size_t>(std::count(std::istreambuf_iterator<char>(maps), {}, '\n'));

@@ -1,4 +1,4 @@
-// What compiled programs depend on besides their text: processor, libraries, the kernel's limits.
+// What compiled programs depend on besides their text: the processor and the kernel's limits.
 // Stateless.
 #pragma once
 
@@ -9,9 +9,6 @@ namespace torch_xla::pjrt {
 
 // The processor's instruction sets: a program compiled for others may not run here.
 std::string cpu_features();
-
-// Tells builds of a library apart that give the same version. Empty if the file cannot be read.
-std::string file_identity(const std::string& path);
 
 // Memory mappings of this process, and how many the kernel allows it; 0 if that is not known.
 size_t mapping_count();

@@ -105,6 +105,7 @@ class NullClient final : public Client {
   explicit NullClient(int device_count) : memory_(device_count) {}
   const std::string& platform_name() const override { return name_; }
   const std::string& plugin_version() const override { return name_; }
+  const std::string& library() const override { return library_; }
   const std::string& fingerprint() const override { return name_; }
   int device_count() const override { return static_cast<int>(memory_.size()); }
   std::string device_description(int device) const override {
@@ -145,7 +146,7 @@ class NullClient final : public Client {
   }
 
  private:
-  std::string name_ = "null";
+  std::string name_ = "null", library_;
   std::deque<DeviceMemory> memory_;
 };
 

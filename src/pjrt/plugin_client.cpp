@@ -84,10 +84,10 @@ PluginClient::PluginClient(Api api, const std::string& device_type) : api_(std::
   PJRT_CALL(api_, PJRT_Client_PlatformName, name);
   platform_name_.assign(name.platform_name, name.platform_name_size);
   if (host_memory()) {
-    keep_freed_memory();
+    keep_freed_memory(api_.plugin());
   }
   plugin_version_ = describe_version();
-  fingerprint_ = platform_name_ + "|" + plugin_version_ + "|" + file_identity(api_.plugin()) + "|" +
+  fingerprint_ = platform_name_ + "|" + plugin_version_ + "|" +
                  (host_memory() ? cpu_features() : device_description(0));
 }
 

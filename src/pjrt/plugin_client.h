@@ -84,6 +84,7 @@ class PluginClient final : public Client {
 
   const std::string& platform_name() const override { return platform_name_; }
   const std::string& plugin_version() const override { return plugin_version_; }
+  const std::string& library() const override { return api_.plugin(); }
   const std::string& fingerprint() const override { return fingerprint_; }
   int device_count() const override { return static_cast<int>(devices_.size()); }
   int global_device_count() const override { return global_devices_; }

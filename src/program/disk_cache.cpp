@@ -3,6 +3,7 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/hasher.h"
+#include "program/file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -53,19 +54,6 @@ void warn_once(Trouble trouble, const std::string& message) {
 bool only_ours(const struct stat& status) {
   return status.st_uid == geteuid() && (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
-
-// Closes with the scope.
-struct File {
-  explicit File(int descriptor) : descriptor(descriptor) {}
-  ~File() {
-    if (descriptor >= 0) {
-      close(descriptor);
-    }
-  }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-  int descriptor;
-};
 
 bool read_exactly(int file, void* data, size_t size) {
   for (char* at = static_cast<char*>(data); size > 0;) {

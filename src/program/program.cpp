@@ -2,13 +2,13 @@
 
 #include "base/env.h"
 #include "base/error.h"
-#include "base/hasher.h"
 #include "metrics/metrics.h"
-#include "pjrt/compile_options.h"
 #include "program/disk_cache.h"
+#include "program/program_key.h"
 #include "program/progress.h"
 #include "timeline/timeline.h"
 
+#include <atomic>
 #include <cctype>
 #include <cstdlib>
 #include <filesystem>
@@ -47,7 +47,8 @@ std::string default_directory() {
 
 std::shared_ptr<DiskCache> disk_cache() {
   CacheSlot& s = slot();
-  const bool wanted = env::flag("TORCH_XLA_CACHE");
+  // Without a plugin there is no machine code.
+  const bool wanted = env::flag("TORCH_XLA_CACHE") && !pjrt::client().library().empty();
   const std::string by_default = default_directory();
   std::unique_lock<std::mutex> lock(s.mutex);
   const std::string directory = !wanted ? "" : s.chosen.empty() ? by_default : s.chosen;
@@ -61,15 +62,6 @@ std::shared_ptr<DiskCache> disk_cache() {
   s.cache = opened;
   s.directory = directory;
   return opened;
-}
-
-std::string cache_key(const ProgramSource& source) {
-  Hasher hasher;
-  hasher.add(source.text);
-  hasher.add(pjrt::client().fingerprint());
-  hasher.add(env::string("XLA_FLAGS"));
-  hasher.add(pjrt::encode_compile_options(source.options, pjrt::client().platform_name()));
-  return hasher.hex();
 }
 
 void write_dump(const std::filesystem::path& path, const std::string& text) {
@@ -133,15 +125,21 @@ pjrt::ExecutablePtr compile(const ProgramSource& source) {
   }
 }
 
-void store(DiskCache& cache, const std::string& key, pjrt::Executable& executable) {
+void store(DiskCache& cache, const ProgramSource& source, const std::string& key,
+           pjrt::Executable& executable) {
   if (!cache.writable()) {
     return;
   }
   std::string bytes;
   try {
     bytes = executable.serialize();
-  } catch (const Error&) {
-    metrics::counter("UnserializableProgram").add();  // this plugin keeps none on disk
+  } catch (const Error& error) {
+    metrics::counter("UnserializableProgram").add();
+    static std::atomic<bool> warned{false};
+    if (!warned.exchange(true)) {
+      warn(source.name + " cannot be kept on disk, so every process will compile it again: " +
+           error.what() + " (said once; the metric UnserializableProgram counts such programs)");
+    }
     return;
   }
   cache.store(key, bytes);
@@ -155,13 +153,17 @@ Program::Program(ProgramSource source, pjrt::ExecutablePtr executable, bool from
 }
 
 ProgramPtr load_or_compile(ProgramSource source) {
+  const pjrt::Client& client = pjrt::client();
   std::shared_ptr<DiskCache> cache = disk_cache();
-  std::string key = cache_key(source);
+  // Without a cache the key only names what is dumped.
+  const std::string machine =
+      cache->enabled() ? machine_of(client.library(), client.fingerprint(), *cache) : "";
+  const std::string key = program_key(source, machine, client.platform_name());
   pjrt::ExecutablePtr executable = cache->enabled() ? load(*cache, source, key) : nullptr;
   const bool from_disk = executable != nullptr;
   if (!from_disk) {
     executable = compile(source);
-    store(*cache, key, *executable);
+    store(*cache, source, key, *executable);
   }
   dump(source, key, *executable);
   return std::make_shared<Program>(std::move(source), std::move(executable), from_disk);

@@ -91,8 +91,10 @@ class Builder {
   Vals call(const std::string& function, const Vals& arguments,
             const std::vector<TensorType>& results);
 
-  // The finished module. Without locations the text is the key of the disk cache.
+  // The finished module.
   std::string str(bool with_locations) const;
+  // The module without locations and without names of the user's: the key of the disk cache.
+  std::string key() const;
 
   // Following operations carry this location ("" clears): file, line, scope.
   void set_location(std::string_view file, int line, std::string_view scope);
@@ -200,6 +202,7 @@ class Builder {
   std::string reducer(DType dtype, std::string_view op);
   static std::string name_list(const Vals& values);
   void append_line(const std::string& line);
+  std::string render(bool names, bool locations) const;
   Vals broadcast_pair(Val x, Val y);
 
   std::string module_name_;

@@ -80,6 +80,30 @@ TEST(BuilderText, WritesFunctionsWhileAnotherIsOpen) {
             std::string::npos);
 }
 
+TEST(BuilderText, HasAKeyWithoutNamesOfTheUsers) {
+  auto module = [](const std::string& program, const std::string& first, const std::string& second,
+                   int line) {
+    Builder b(program);
+    b.begin_function("main", true);
+    Val x = b.parameter(kPair);
+    b.set_location(program + ".py", line, first);
+    for (const std::string& name : {first, second}) {
+      b.begin_function(name, false);
+      Val inner = b.parameter(kPair);
+      b.end_function({name == first ? b.add(inner, inner) : b.mul(inner, inner)});
+      x = b.call(name, {x}, {kPair})[0];
+    }
+    x = b.call(first, {x}, {kPair})[0];
+    b.end_function({x});
+    return b;
+  };
+  std::string key = module("step", "layer", "head", 1).key();
+  EXPECT_EQ(key, module("other", "Layer_2", "f", 22).key());
+  EXPECT_NE(key, module("step", "layer", "layer", 1).key());
+  EXPECT_EQ(key.find("layer"), std::string::npos) << key;
+  EXPECT_NE(module("step", "layer", "head", 1).str(true), module("step", "f", "head", 1).str(true));
+}
+
 TEST(BuilderText, LeavesOutWhatChangesNothing) {
   Builder b("test");
   b.begin_function("main", true);

@@ -1,5 +1,5 @@
-// Functions, regions and the text itself. Every line ends with a mark naming its location; str()
-// turns marks into loc(...) or drops them.
+// Functions, regions and the text itself. Every line ends with a mark naming its location, and
+// names of functions stand between marks; render() turns marks into text or drops them.
 #include "base/error.h"
 #include "stablehlo/builder.h"
 #include "stablehlo/text.h"
@@ -10,7 +10,9 @@ namespace torch_xla::stablehlo {
 
 namespace {
 
-constexpr char kMark = '\x01';
+constexpr char kLocation = '\x01';  // then a number, to the line's end
+constexpr char kName = '\x02';      // on either side of a private function's name
+constexpr char kMarks[] = "\x01\x02";
 
 std::string quoted(std::string_view text) {
   std::string result = "\"";
@@ -38,6 +40,8 @@ std::vector<TensorType> types_of(const Vals& values) {
   }
   return types;
 }
+
+std::string marked(const std::string& function) { return kName + function + kName; }
 
 std::string sharding_attribute(const std::string& sharding) {
   return "mhlo.sharding = " + quoted(sharding);
@@ -73,7 +77,7 @@ void Builder::append_line(const std::string& line) {
   std::string& body = open().body;
   body.append(static_cast<size_t>(open().indent) * 2, ' ');
   body += line;
-  body += kMark;
+  body += kLocation;
   body += std::to_string(location_);
   body += '\n';
 }
@@ -159,7 +163,7 @@ void Builder::end_function(const Vals& results) {
               (results.empty() ? "" : type_list(types).substr(1, type_list(types).size() - 2)));
   const Function& f = open();
   std::string text =
-      std::string("  func.func ") + (f.is_public ? "public" : "private") + " @" + f.name + "(";
+      "  func.func " + (f.is_public ? "public @" + f.name : "private @" + marked(f.name)) + "(";
   for (size_t i = 0; i < f.parameters.size(); ++i) {
     text += (i > 0 ? ", %" : "%") + std::to_string(f.parameter_ids[i]) + ": " +
             type_string(f.parameters[i]);
@@ -199,8 +203,8 @@ Vals Builder::call(const std::string& function, const Vals& arguments,
   for (const TensorType& type : results) {
     values.push_back(make(type));
   }
-  append_line((values.empty() ? "" : name_list(values) + " = ") + "func.call @" + function + "(" +
-              name_list(arguments) + ") : " + type_list(types_of(arguments)) + " -> " +
+  append_line((values.empty() ? "" : name_list(values) + " = ") + "func.call @" + marked(function) +
+              "(" + name_list(arguments) + ") : " + type_list(types_of(arguments)) + " -> " +
               type_list(results));
   return values;
 }
@@ -221,31 +225,40 @@ void Builder::set_location(std::string_view file, int line, std::string_view sco
   location_ = it->second;
 }
 
-std::string Builder::str(bool with_locations) const {
-  std::string text = "module @" + module_name_;
+std::string Builder::render(bool names, bool locations) const {
+  std::string text = names ? "module @" + module_name_ : "module";
   if (partitions_ > 1) {
     text += " attributes {mhlo.num_partitions = " + std::to_string(partitions_) +
             " : i32, mhlo.num_replicas = 1 : i32}";
   }
   text += " {\n";
+  std::map<std::string, size_t> numbers;  // of functions, in place of their names
   for (const std::string& function : finished_) {
-    size_t at = 0;
-    while (at < function.size()) {
-      size_t mark = function.find(kMark, at);
-      if (mark == std::string::npos) {
-        text.append(function, at, std::string::npos);
+    for (size_t at = 0; at < function.size();) {
+      const size_t mark = std::min(function.find_first_of(kMarks, at), function.size());
+      text.append(function, at, mark - at);
+      at = mark;
+      if (at == function.size()) {
         break;
       }
-      size_t end = function.find('\n', mark);
-      text.append(function, at, mark - at);
-      int32_t location = std::stoi(function.substr(mark + 1, end - mark - 1));
-      if (with_locations && location >= 0) {
-        text += " " + location_definitions_[location];
+      const size_t end = function.find(function[mark] == kName ? kName : '\n', mark + 1);
+      const std::string marked = function.substr(mark + 1, end - mark - 1);
+      if (function[mark] == kLocation) {
+        const int32_t location = std::stoi(marked);
+        text += locations && location >= 0 ? " " + location_definitions_[location] : "";
+        at = end;
+      } else {
+        text +=
+            names ? marked : std::to_string(numbers.emplace(marked, numbers.size()).first->second);
+        at = end + 1;
       }
-      at = end;
     }
   }
   return text + "}\n";
 }
+
+std::string Builder::str(bool with_locations) const { return render(true, with_locations); }
+
+std::string Builder::key() const { return render(false, false); }
 
 }  // namespace torch_xla::stablehlo
