@@ -19,10 +19,12 @@ elseif(test_sources)
   # Every test that needs a plugin takes it from here; the suite of what a plugin must do runs a
   # second time, with the other one.
   gtest_discover_tests(torch_xla_tests DISCOVERY_MODE PRE_TEST
-    PROPERTIES ENVIRONMENT "TORCH_XLA_PLUGIN_PATH=${EMBEDDED_PLUGIN};TORCH_XLA_TIERS=off")
+    PROPERTIES ENVIRONMENT "TORCH_XLA_PLUGIN_PATH=${EMBEDDED_PLUGIN}"
+               ENVIRONMENT_MODIFICATION "TORCH_XLA_TIERS=set:off")
   gtest_discover_tests(torch_xla_tests DISCOVERY_MODE PRE_TEST
     TEST_FILTER "PluginTest*:FfiTest*" TEST_PREFIX "xla_cpu_pjrt/"
-    PROPERTIES ENVIRONMENT "TORCH_XLA_PLUGIN_PATH=${PJRT_DIR}/xla_cpu_pjrt.so;TORCH_XLA_TIERS=off")
+    PROPERTIES ENVIRONMENT "TORCH_XLA_PLUGIN_PATH=${PJRT_DIR}/xla_cpu_pjrt.so"
+               ENVIRONMENT_MODIFICATION "TORCH_XLA_TIERS=set:off")
 
   # The generated pages of docs/ are those of the tables in the source.
   add_executable(reference_pages dev/reference_pages.cpp)

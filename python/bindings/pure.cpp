@@ -224,7 +224,7 @@ class PythonPureFunction {
     for (const Place& flag : known.flags) {
       bits = bits * 0x9E3779B97F4A7C15ull + (flag.current() == Py_True ? 2 : 1);
     }
-    return known.key << 32 | (bits ^ bits >> 32) & 0xFFFFFFFF;
+    return known.key << 32 | ((bits ^ bits >> 32) & 0xFFFFFFFF);
   }
 
   const Known& find_static(const Tree& tree, const py::tuple& args, const py::dict& kwargs) {

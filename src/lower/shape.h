@@ -12,7 +12,7 @@ int64_t wrapped_dim(int64_t dim, int64_t rank);
 // the program knows where they start.
 struct Stride {
   int64_t start = 0, count = 0, step = 1;
-  Val input;
+  Val input = {};
 
   int64_t span() const { return count == 0 ? 0 : (count - 1) * step + 1; }
 };

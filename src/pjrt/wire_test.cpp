@@ -68,8 +68,7 @@ TEST(CompileOptionsTest, SetsFlagsOfTheCpu) {
   write_bytes(entry, 2, value);
   write_bytes(split, 7, entry);
   std::string wanted = std::string("\x3a\x21\x0a\x1b") + "xla_cpu_enable_fast_min_max" +
-                       std::string("\x12\x02\x10\x00", 4) + split + "\x3a\x33\x0a\x26" +
-                       "xla_multiheap_size_constraint_per_heap" + "\x12\x09\x0a\x07" + "8388608";
+                       std::string("\x12\x02\x10\x00", 4) + split;
   EXPECT_EQ(options, encode_compile_options({}, "tpu") + wanted);
 }
 

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "metrics/metrics.h"
+#include "pjrt/client.h"
 #include "program/progress.h"
 
 #include <pthread.h>
@@ -30,6 +31,25 @@ constexpr auto kPatienceAtExit = std::chrono::seconds(2);
 void lower_priority() {
   constexpr int kNice = 10;
   setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), kNice);
+}
+
+// Handlers run at exit in the opposite order of their registration, and the plugin registers
+// destructors when it first compiles: ours has to come after them.
+void warm_up() {
+  constexpr const char* kProgram = R"(module @warm_up {
+  func.func public @main() -> tensor<2x2xf32> {
+    %0 = stablehlo.constant dense<1.0> : tensor<2x2xf32>
+    %1 = stablehlo.exponential %0 : tensor<2x2xf32>
+    %2 = stablehlo.dot %1, %1 : (tensor<2x2xf32>, tensor<2x2xf32>) -> tensor<2x2xf32>
+    return %2 : tensor<2x2xf32>
+  }
+})";
+  try {
+    pjrt::client().compile(kProgram, {}, {{DType::Float, {2, 2}}});
+  } catch (const Error&) {
+    // The jobs will say what is wrong.
+  }
+  watch_exit();
 }
 
 // The compiler's passes recurse along the program: a long chain of operations needs a deep stack,
@@ -124,6 +144,7 @@ class Queue {
 
   void work() {
     lower_priority();
+    warm_up();
     std::unique_lock<std::mutex> lock(mutex_);
     while (true) {
       changed_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
@@ -138,9 +159,6 @@ class Queue {
       lock.unlock();
       job->run(false);
       job.reset();
-      if (!std::exchange(compiled_before_, true)) {
-        watch_exit();
-      }
       lock.lock();
       --working_;
       changed_.notify_all();
@@ -171,7 +189,7 @@ class Queue {
   std::vector<JobPtr> jobs_;
   size_t threads_ = 0, working_ = 0;
   bool stopping_ = false;
-  bool watching_ = false, compiled_before_ = false;
+  bool watching_ = false;
 };
 
 Job::Job(std::weak_ptr<void> owner, Graph graph, std::string name, std::vector<bool> promoted)
@@ -191,6 +209,7 @@ void Job::run(bool awaited) {
     error = std::current_exception();
   }
   const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
+  watch_exit();
   {
     std::lock_guard<std::mutex> lock(mutex_);
     result_ = std::move(result);

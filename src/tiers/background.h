@@ -51,8 +51,8 @@ using JobPtr = std::shared_ptr<Job>;
 // To be compiled when a processor is to spare.
 void submit(JobPtr job);
 
-// To be called shortly before the process exits, or again and again: what the plugin registered
-// to be destroyed at exit since the last call waits for the compiler, too.
+// Has the end of the process wait for the compiler before it destroys anything that was registered
+// for that until now. May be called again.
 void watch_exit();
 
 }  // namespace torch_xla::tiers

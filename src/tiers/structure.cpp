@@ -101,6 +101,11 @@ VariantPtr Structure::finish(Lock& lock, const Graph& graph, const std::string& 
     variants_.erase(variants_.begin());
   }
   lock.unlock();
+  if (graph.numbers_are_inputs) {
+    constexpr double kNanoseconds = 1e9;
+    metrics::counter("EagerOpCompileCount").add();
+    metrics::metric("EagerOpCompileTime").add(job->seconds() * kNanoseconds);
+  }
   explain::note_compiled(miss.event, job->seconds(), program->program->from_disk(), miss.runs);
   lock.lock();
   return fits(*program, graph.numbers) ? program : nullptr;
