@@ -4,7 +4,7 @@ import os
 import shutil
 from pathlib import Path
 
-from process import output_of
+from process import output_of, run_python
 from torch_xla._internal import plugins
 
 # Prints compilations, programs found on disk, page faults of the last steps, and the loss.
@@ -37,7 +37,9 @@ print(f"{loss.item():.6f}")
 
 def test_a_second_process_finds_every_program_and_has_no_page_faults(tmp_path: Path) -> None:
     def train() -> tuple[int, int, float, str]:
-        counts, loss = output_of(TRAIN, TORCH_XLA_CACHE_DIR=str(tmp_path)).splitlines()
+        done = run_python(TRAIN, timeout=600, TORCH_XLA_CACHE_DIR=str(tmp_path))
+        assert done.returncode == 0, done.stderr
+        counts, loss = done.stdout.splitlines()
         compiled, found, faults = counts.split()
         return int(compiled), int(found), float(faults), loss
 

@@ -114,6 +114,17 @@ def test_entry_others_can_write_is_refused(tmp_path: Path) -> None:
     assert compilations > 0 and again == loss
 
 
+@pytest.mark.parametrize("kind", ["folder", "pipe"])
+def test_entry_that_is_not_a_file_is_called_that(kind: str, tmp_path: Path) -> None:
+    run_python(ONE_PROGRAM, TORCH_XLA_CACHE_DIR=str(tmp_path))
+    for path in entries(tmp_path):
+        path.unlink()
+        path.mkdir() if kind == "folder" else os.mkfifo(path)
+    done = run_python(ONE_PROGRAM, TORCH_XLA_CACHE_DIR=str(tmp_path))
+    assert done.returncode == 0 and done.stdout.strip() == "15.0"
+    assert done.stderr.count(f"is refused: it is a {kind}") == 1
+
+
 def test_size_cap(tmp_path: Path) -> None:
     program = """
     for size in range(1, 60):

@@ -9,6 +9,7 @@ namespace torch_xla {
 using NoGil = pybind11::call_guard<pybind11::gil_scoped_release>;
 
 void bind_device(pybind11::module& m);
+void bind_cache(pybind11::module& m);
 void bind_sync(pybind11::module& m);
 void bind_random(pybind11::module& m);
 void bind_metrics(pybind11::module& m);

@@ -2,7 +2,6 @@
 
 #include "pjrt/client.h"
 #include "pjrt/plugin.h"
-#include "program/program.h"
 #include "record/call.h"
 
 namespace torch_xla {
@@ -54,7 +53,6 @@ void bind_device(pybind11::module& m) {
   m.def("set_plugin_finder", &set_plugin_finder);
   m.def("current_device", &current_device);
   m.def("set_current_device", &set_current_device);
-  m.def("initialize_cache", &initialize_disk_cache, NoGil());
 }
 
 }  // namespace torch_xla

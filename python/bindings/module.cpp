@@ -57,6 +57,7 @@ void bind_errors(pybind11::module& m) {
 PYBIND11_MODULE(_XLAC, m) {
   bind_errors(m);
   bind_device(m);
+  bind_cache(m);
   bind_sync(m);
   bind_random(m);
   bind_metrics(m);

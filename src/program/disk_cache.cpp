@@ -2,8 +2,7 @@
 
 #include "base/env.h"
 #include "base/error.h"
-#include "base/hasher.h"
-#include "program/file.h"
+#include "program/entry.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -22,26 +21,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr char kEntrySuffix[] = ".program";
-constexpr char kTemporarySuffix[] = ".program-part";
-
-// In front of each entry's bytes.
-struct Header {
-  char magic[8];
-  uint64_t size;
-  uint64_t checksum_low, checksum_high;  // of key and bytes: an entry renamed is not accepted
-};
-
-Header header_of(const std::string& key, std::string_view bytes) {
-  Hasher hasher;
-  hasher.add(key);
-  hasher.add(bytes);
-  Header header = {{'t', 'x', 'l', 'a', 'p', 'g', 'm', '1'}, bytes.size(), 0, 0};
-  header.checksum_low = hasher.low();
-  header.checksum_high = hasher.high();
-  return header;
-}
-
 // Each kind of trouble once a process, however many programs meet it.
 enum Trouble { kUnusable, kRefused, kUnwritable, kTroubles };
 void warn_once(Trouble trouble, const std::string& message) {
@@ -49,56 +28,6 @@ void warn_once(Trouble trouble, const std::string& message) {
   if (!warned[trouble].exchange(true)) {
     warn(message + "; programs are compiled instead (TORCH_XLA_CACHE=0 turns the cache off)");
   }
-}
-
-bool only_ours(const struct stat& status) {
-  return status.st_uid == geteuid() && (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
-}
-
-bool read_exactly(int file, void* data, size_t size) {
-  for (char* at = static_cast<char*>(data); size > 0;) {
-    ssize_t count = read(file, at, size);
-    if (count == 0 || (count < 0 && errno != EINTR)) {
-      return false;
-    }
-    if (count > 0) {
-      at += count;
-      size -= static_cast<size_t>(count);
-    }
-  }
-  return true;
-}
-
-bool write_exactly(int file, const void* data, size_t size) {
-  for (const char* at = static_cast<const char*>(data); size > 0;) {
-    ssize_t count = write(file, at, size);
-    if (count == 0 || (count < 0 && errno != EINTR)) {
-      return false;
-    }
-    if (count > 0) {
-      at += count;
-      size -= static_cast<size_t>(count);
-    }
-  }
-  return true;
-}
-
-// Replaces `path` at once or not at all; false, with errno, if it cannot.
-bool write_entry(const std::string& path, const Header& header, const std::string& bytes) {
-  std::string temporary = path + ".XXXXXX" + kTemporarySuffix;
-  File file(mkostemps(temporary.data(), sizeof(kTemporarySuffix) - 1, O_CLOEXEC));
-  if (file.descriptor < 0) {
-    return false;
-  }
-  if (write_exactly(file.descriptor, &header, sizeof(header)) &&
-      write_exactly(file.descriptor, bytes.data(), bytes.size()) &&
-      rename(temporary.c_str(), path.c_str()) == 0) {
-    return true;
-  }
-  int reason = errno;
-  unlink(temporary.c_str());
-  errno = reason;
-  return false;
 }
 
 // Missing parents too, all of them for this user only.
@@ -127,10 +56,10 @@ DiskCache::DiskCache(std::string directory, bool readonly)
               "the program cache " + directory_ + " cannot be used: " + std::strerror(errno));
   } else if (!S_ISDIR(status.st_mode)) {
     warn_once(kUnusable, "the program cache " + directory_ + " is not a directory");
-  } else if (!only_ours(status)) {
-    warn_once(kRefused, "the program cache " + directory_ +
-                            " is refused because another user owns it or may write to it: run "
-                            "chmod go-w on it, or choose another one with TORCH_XLA_CACHE_DIR");
+  } else if (std::string reason = distrust(status); !reason.empty()) {
+    warn_once(kRefused, "the program cache " + directory_ + " is refused because " + reason +
+                            ": run chmod go-w on it, or choose another one with "
+                            "TORCH_XLA_CACHE_DIR");
   } else {
     return;
   }
@@ -145,39 +74,23 @@ std::optional<std::string> DiskCache::load(const std::string& key) const {
   if (!enabled()) {
     return std::nullopt;
   }
-  std::string path = path_of(key);
-  File file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-  struct stat status;
-  if (file.descriptor < 0 || fstat(file.descriptor, &status) != 0) {
-    return std::nullopt;
+  const std::string path = path_of(key);
+  Entry entry = read_entry(path, key, Read::All);
+  if (entry.state == Entry::State::Refused) {
+    warn_once(kRefused, "the cached program " + path + " is refused: " + entry.problem);
   }
-  if (!S_ISREG(status.st_mode) || !only_ours(status)) {
-    warn_once(kRefused, "the cached program " + path +
-                            " is refused because another user owns it or may write to it");
-    return std::nullopt;
+  if (entry.state != Entry::State::Good) {
+    return std::nullopt;  // a damaged one is compiled again and replaced
   }
-  Header header;
-  if (status.st_size < static_cast<off_t>(sizeof(header)) ||
-      !read_exactly(file.descriptor, &header, sizeof(header))) {
-    return std::nullopt;
-  }
-  std::string bytes(static_cast<size_t>(status.st_size) - sizeof(header), '\0');
-  if (!read_exactly(file.descriptor, bytes.data(), bytes.size())) {
-    return std::nullopt;
-  }
-  Header expected = header_of(key, bytes);
-  if (std::memcmp(&header, &expected, sizeof(header)) != 0) {
-    return std::nullopt;  // damaged: compiled again and replaced
-  }
-  futimens(file.descriptor, nullptr);  // used now; works on our own file opened for reading
-  return bytes;
+  utimensat(AT_FDCWD, path.c_str(), nullptr, AT_SYMLINK_NOFOLLOW);  // used now
+  return std::move(entry.bytes);
 }
 
-void DiskCache::store(const std::string& key, const std::string& bytes) {
+void DiskCache::store(const std::string& key, const std::string& name, const std::string& bytes) {
   if (!writable()) {
     return;
   }
-  if (!write_entry(path_of(key), header_of(key, bytes), bytes)) {
+  if (!write_entry(path_of(key), key, name, bytes)) {
     warn_once(kUnwritable,
               "cannot write to the program cache " + directory_ + ": " + std::strerror(errno));
     return;
@@ -211,11 +124,11 @@ int64_t DiskCache::trim(int64_t limit) const {
   std::error_code error;
   for (fs::directory_iterator at(directory_, error), end; !error && at != end;
        at.increment(error)) {
-    if (at->path().extension() != kEntrySuffix && at->path().extension() != kTemporarySuffix) {
+    if (at->path().extension() != kEntrySuffix && at->path().extension() != kUnfinishedSuffix) {
       continue;
     }
     struct stat status;
-    if (lstat(at->path().c_str(), &status) == 0) {
+    if (lstat(at->path().c_str(), &status) == 0 && S_ISREG(status.st_mode)) {
       std::error_code gone;
       entries.push_back({at->last_write_time(gone), status.st_size, at->path()});
       total += status.st_size;

@@ -19,9 +19,9 @@ class DiskCache {
 
   // Nothing if there is no entry, or if it is damaged or not to be trusted.
   std::optional<std::string> load(const std::string& key) const;
-  // Replaces the entry at once or not at all; then deletes those used longest ago, down to
-  // TORCH_XLA_CACHE_SIZE_MB.
-  void store(const std::string& key, const std::string& bytes);
+  // `name` is for people who list the cache. Replaces the entry at once or not at all; then deletes
+  // those used longest ago, down to TORCH_XLA_CACHE_SIZE_MB.
+  void store(const std::string& key, const std::string& name, const std::string& bytes);
   void remove(const std::string& key) const;
 
  private:

@@ -33,23 +33,11 @@ CacheSlot& slot() {
   return *instance;
 }
 
-std::string default_directory() {
-  std::string directory = env::string("TORCH_XLA_CACHE_DIR");
-  if (!directory.empty()) {
-    return directory;
-  }
-  if (const char* base = std::getenv("XDG_CACHE_HOME"); base != nullptr && *base != '\0') {
-    return std::string(base) + "/torch_xla";
-  }
-  const char* home = std::getenv("HOME");
-  return home == nullptr ? "" : std::string(home) + "/.cache/torch_xla";
-}
-
 std::shared_ptr<DiskCache> disk_cache() {
   CacheSlot& s = slot();
   // Without a plugin there is no machine code.
   const bool wanted = env::flag("TORCH_XLA_CACHE") && !pjrt::client().library().empty();
-  const std::string by_default = default_directory();
+  const std::string by_default = default_cache_directory();
   std::unique_lock<std::mutex> lock(s.mutex);
   const std::string directory = !wanted ? "" : s.chosen.empty() ? by_default : s.chosen;
   const bool readonly = s.readonly;
@@ -142,7 +130,7 @@ void store(DiskCache& cache, const ProgramSource& source, const std::string& key
     }
     return;
   }
-  cache.store(key, bytes);
+  cache.store(key, source.name, bytes);
 }
 
 }  // namespace
@@ -167,6 +155,18 @@ ProgramPtr load_or_compile(ProgramSource source) {
   }
   dump(source, key, *executable);
   return std::make_shared<Program>(std::move(source), std::move(executable), from_disk);
+}
+
+std::string default_cache_directory() {
+  std::string directory = env::string("TORCH_XLA_CACHE_DIR");
+  if (!directory.empty()) {
+    return directory;
+  }
+  if (const char* base = std::getenv("XDG_CACHE_HOME"); base != nullptr && *base != '\0') {
+    return std::string(base) + "/torch_xla";
+  }
+  const char* home = std::getenv("HOME");
+  return home == nullptr ? "" : std::string(home) + "/.cache/torch_xla";
 }
 
 void initialize_disk_cache(const std::string& path, bool readonly) {

@@ -36,6 +36,9 @@ using ProgramPtr = std::shared_ptr<const Program>;
 // a cache that cannot be used only warns. Blocks; call without locks.
 ProgramPtr load_or_compile(ProgramSource source);
 
+// Where programs are kept unless initialize_disk_cache() says otherwise; empty: nowhere.
+std::string default_cache_directory();
+
 // xr.initialize_cache(path, readonly). Empty path: the default of docs/environment.md.
 void initialize_disk_cache(const std::string& path, bool readonly);
 

@@ -54,7 +54,7 @@ std::string library_digest(const std::string& path, DiskCache& cache) {
   }
   std::string digest = digest_of(file.descriptor);
   if (!digest.empty()) {
-    cache.store(note, digest);
+    cache.store(note, "digest of " + path, digest);
   }
   return digest;
 }

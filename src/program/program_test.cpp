@@ -135,7 +135,7 @@ TEST_F(ProgramTest, ReadsAPluginOnce) {
   const auto digests = fs::directory_iterator(root_ / "cache");
   const std::string note = digests->path().stem();
   ASSERT_TRUE(note.starts_with(kDigestPrefix));
-  cache.store(note, "remembered");
+  cache.store(note, "", "remembered");
   machine_of(root_ / "another.so", "", cache);  // the process remembers one, too
   EXPECT_NE(machine_of(root_ / "plugin.so", "", cache).find("remembered"), std::string::npos);
   fs::last_write_time(root_ / "plugin.so", fs::file_time_type::clock::now());

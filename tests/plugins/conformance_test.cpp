@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <numeric>
 #include <thread>
@@ -201,7 +202,7 @@ TEST_F(PluginTest, KeepsADonatedInputWhenTheLaunchFails) {
   EXPECT_EQ(download(*wrong), (std::vector<float>{1, 2}));
 }
 
-// Memory given back to the kernel would have other pages, and take a fault for each of them.
+// Memory given back to the kernel would take a fault for each of its pages: 40,000 here.
 TEST_F(PluginTest, UsesTheMemoryOfALargeResultAgain) {
   if (!client().host_memory()) {
     GTEST_SKIP() << "only host memory is ours to keep";
@@ -212,17 +213,19 @@ TEST_F(PluginTest, UsesTheMemoryOfALargeResultAgain) {
       program(kCount, 1, 1, "%0 = stablehlo.add %arg0, %arg0 : " + type + "\n return %0 : " + type),
       {floats(kCount)});
   BufferPtr input = upload(std::vector<float>(kCount, 1.0f));
-  auto address_of_result = [&] {
-    return executable->execute({input.get()}, {false}, 0)[0]->host_pointer();
-  };
-  void* first = address_of_result();
-  for (int i = 0; i < 3; ++i) {
+  auto faults_of_a_run = [&] {
     rusage before = {}, after = {};
     getrusage(RUSAGE_SELF, &before);
-    EXPECT_EQ(address_of_result(), first);
+    executable->execute({input.get()}, {false}, 0)[0]->await_ready();
     getrusage(RUSAGE_SELF, &after);
-    EXPECT_LT(after.ru_minflt - before.ru_minflt, 1000);
+    return after.ru_minflt - before.ru_minflt;
+  };
+  std::vector<int64_t> faults;
+  for (int i = 0; i < 9; ++i) {
+    faults.push_back(faults_of_a_run());
   }
+  std::sort(faults.begin(), faults.end());
+  EXPECT_LT(faults[4], 1000);  // the plugin may release one result after the next is made
 }
 
 TEST_F(PluginTest, CountsMemoryByDevice) {

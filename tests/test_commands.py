@@ -1,0 +1,119 @@
+"""`python -m torch_xla`: what it prints and how it ends."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from process import output_of
+
+PROGRAM = """
+import sys
+@torch_xla.compile
+def doubled(x):
+    return x * 2
+doubled(torch.ones(int(sys.argv[1]), device="xla")).sum().item()
+"""
+
+
+def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "torch_xla", *arguments],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    folder = tmp_path / "cache"
+    output_of(PROGRAM, "3", TORCH_XLA_CACHE_DIR=str(folder))
+    return folder
+
+
+def test_cache_list_names_programs(cache: Path) -> None:
+    for done in (
+        command("cache", "list", "--dir", str(cache)),
+        command("cache", "list", TORCH_XLA_CACHE_DIR=str(cache)),
+    ):
+        assert done.returncode == 0, done.stderr
+        *entries, summary = done.stdout.splitlines()
+        assert any(entry.endswith("  doubled") for entry in entries)
+        assert any("digest of" in entry for entry in entries)
+        assert summary.startswith(f"{len(entries)} entries of 0.") and summary.endswith(str(cache))
+
+
+def test_cache_size_counts_them(cache: Path) -> None:
+    done = command("cache", "size", "--dir", str(cache))
+    count = len(list(cache.iterdir()))
+    assert done.returncode == 0
+    assert done.stdout.startswith(f"{count} entries of ")
+
+
+def test_cache_verify_names_what_is_not_used(cache: Path) -> None:
+    assert command("cache", "verify", "--dir", str(cache)).returncode == 0
+    program = max(cache.iterdir(), key=lambda path: path.stat().st_size)
+    content = bytearray(program.read_bytes())
+    content[len(content) // 2] ^= 1
+    program.write_bytes(content)
+    (cache / "x.program").mkdir()
+    os.mkfifo(cache / "y.program")
+    done = command("cache", "verify", "--dir", str(cache))
+    assert done.returncode == 1
+    assert f"{program.name}: it is damaged" in done.stdout
+    assert "x.program: it is a folder" in done.stdout
+    assert "y.program: it is a pipe" in done.stdout
+    assert "3 of them not used" in done.stdout
+
+
+def test_cache_clear_deletes_programs_only(cache: Path) -> None:
+    (cache / "thesis.txt").write_text("mine")
+    done = command("cache", "clear", "--dir", str(cache))
+    assert done.returncode == 0 and done.stdout.startswith("deleted ")
+    assert [path.name for path in cache.iterdir()] == ["thesis.txt"]
+    (cache / "x.program").mkdir()
+    (cache / "x.program" / "file").touch()
+    done = command("cache", "clear", "--dir", str(cache))
+    assert done.returncode == 1 and "not deleted: x.program: it is a folder" in done.stdout
+
+
+def test_cache_says_what_is_wrong_with_a_folder(tmp_path: Path) -> None:
+    assert command("cache", "list", "--dir", str(tmp_path / "none")).stdout.startswith("0 entries")
+    tmp_path.chmod(0o777)
+    done = command("cache", "clear", "--dir", str(tmp_path))
+    assert done.returncode == 1 and "other users may write to it" in done.stderr
+
+
+def test_no_command_and_unknown_ones_are_explained() -> None:
+    assert "cache" in command("--help").stdout
+    done = command("cash")
+    assert done.returncode == 2 and "cache" in done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
+def test_a_disk_that_fills_up_is_warned_of_once(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir(mode=0o700)
+    options = ["-t", "tmpfs", "-o", "size=16k,mode=700", "tmpfs", str(disk)]
+    if subprocess.run(["mount", *options], capture_output=True).returncode != 0:
+        pytest.skip("this system does not let us mount")
+    try:
+        program = (
+            PROGRAM
+            + "for size in range(2, 9): doubled(torch.ones(size, device='xla')).sum().item()"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", "import torch, torch_xla\n" + program, "3"],
+            env={**os.environ, "TORCH_XLA_CACHE_DIR": str(disk)},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stderr.count("No space left on device") == 1
+        assert all(path.suffix == ".program" for path in disk.iterdir())
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
