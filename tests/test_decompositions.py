@@ -44,6 +44,11 @@ for function in (margin, sampled):
 def counted(name, what):
     return metrics.counter_value(f"pure::aten::{name}::{what}") or 0
 
+rows = torch.rand(40, 4)
+on_device = rows.to("xla")
+for i in range(20):  # where its operand begins makes no other kind of call
+    torch.testing.assert_close(normalised(on_device[i : i + 3]).cpu(), normalised(rows[i : i + 3]))
+
 for name in ("multi_margin_loss", "grid_sampler_2d", "renorm"):
     print(name, counted(name, "trace"), counted(name, "hit") > 0)
 """

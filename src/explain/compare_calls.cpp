@@ -95,6 +95,18 @@ std::optional<Explanation> changed_output(const Operation& before, const Operati
   return std::nullopt;
 }
 
+std::string place_text(const Window& window) {
+  switch (window.lies) {
+    case Window::Lies::InRows:
+      return "within rows";
+    case Window::Lies::AcrossRows:
+      return "across the ends of rows";
+    case Window::Lies::InFrame:
+      break;
+  }
+  return "along the dimensions";
+}
+
 std::string extent_text(const Window& window) {
   return std::to_string(window.extent > 0 ? window.extent
                                           : span_of(window.sizes, window.strides));
@@ -153,12 +165,10 @@ std::optional<Explanation> changed_window(const Operation& before, const Operati
             " (a transpose or another memory format?)",
         "make the tensor contiguous() before the step"};
   }
-  if (from.crosses != to.crosses) {
+  if (from.lies != to.lies) {
     return Explanation{"slice",
-                       changed(what, now,
-                               from.crosses ? "ran over the ends of rows of its storage"
-                                            : "lay within rows of its storage",
-                               to.crosses ? "over their ends" : "within"),
+                       changed(what, now, "lay " + place_text(from) + " of its storage",
+                               place_text(to)),
                        "each of the two is a program of its own, wherever the slice begins"};
   }
   return std::nullopt;

@@ -57,9 +57,14 @@ struct Window {
 
   // A window that could begin elsewhere lies in a storage of `extent` elements. Where it begins is
   // then a number of the node (ir/window.h): in a signature `offset` is 0, and `start` its position
-  // in Node::numbers.
+  // in Node::numbers. It lies in the same way wherever it begins.
+  enum class Lies : uint8_t {
+    InRows,      // within the rows that its strides cut the storage into
+    AcrossRows,  // over the ends of some
+    InFrame,     // as a range of each of the frame's dimensions (said of windows that are written)
+  };
   int64_t extent = 0;
-  bool crosses = false;  // the ends of rows, see crosses_rows(): then it does so wherever it begins
+  Lies lies = Lies::InRows;
   int32_t start = -1;
 
   int64_t numel() const { return product(sizes); }

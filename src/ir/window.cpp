@@ -47,6 +47,54 @@ bool crosses_rows(const Runs& runs, int64_t offset) {
   return false;
 }
 
+namespace {
+
+// The range of one run, which may take several dimensions: whole ones, and a part of the next.
+bool place_run(Run run, int64_t offset, Digits& digits) {
+  size_t d = 0;
+  while (d + 1 < digits.size() && (digits[d].unit > run.stride || digits[d].size == 1)) {
+    ++d;
+  }
+  if (run.stride % digits[d].unit != 0) {
+    return false;
+  }
+  int64_t step = run.stride / digits[d].unit;
+  for (;; --d) {
+    Digit& digit = digits[d];
+    if (digit.span > 1) {
+      return false;  // another run has taken it
+    }
+    int64_t start = offset / digit.unit % digit.size;
+    int64_t span = (run.count - 1) * step + 1;
+    if (start + span <= digit.size) {
+      digit.span = span;
+      return true;
+    }
+    if (step != 1 || start != 0 || run.count % digit.size != 0 || d == 0) {
+      return false;
+    }
+    digit.span = digit.size;
+    run.count /= digit.size;
+  }
+}
+
+}  // namespace
+
+std::optional<Digits> digits_in_frame(const Runs& runs, int64_t offset,
+                                      c10::ArrayRef<int64_t> frame) {
+  Digits digits;
+  Dims units = row_major_strides(frame);
+  for (size_t i = 0; i < frame.size(); ++i) {
+    digits.push_back({frame[i], units[i], 1});
+  }
+  for (const Run& run : runs) {
+    if (digits.empty() || !place_run(run, offset, digits)) {
+      return std::nullopt;
+    }
+  }
+  return digits;
+}
+
 c10::SmallVector<Number, 2> number_starts(Signature& signature) {
   c10::SmallVector<Number, 2> starts;
   for (Window& window : signature.operands) {

@@ -318,7 +318,7 @@ Val write_digits(Builder& b, Val flat, const Window& window, Val update) {
 
 // A box of digits that holds a window, and the window in it.
 struct Box {
-  Dims digits;  // shape given to the flat frame
+  Dims digits;  // shape given to the frame
   stablehlo::Vals starts;
   Dims sizes;
   Window inside;
@@ -326,71 +326,92 @@ struct Box {
   int64_t numel() const { return product(sizes); }
 };
 
-Val start_of(Builder& b, const Place& place) {
-  return place.start ? place.start : b.constant(Number::of(place.window.offset), DType::Long);
-}
-
 Window begun_at_zero(const Window& window) { return {window.dtype, window.sizes, window.strides}; }
 
-// All elements from the window's first to its last: wherever it begins.
-Box box_of_span(Builder& b, const Place& place, int64_t frame_numel) {
-  const Window& window = place.window;
-  return {{std::max(frame_numel, window.extent)},
-          {start_of(b, place)},
-          {span_of(window.sizes, window.strides)},
-          begun_at_zero(window)};
+// Where the window begins in a digit.
+Val start_in(Builder& b, const Digit& digit, bool outermost, const Place& place) {
+  auto literal = [&](int64_t value) { return b.constant(Number::of(value), DType::Long); };
+  if (digit.span == digit.size) {
+    return literal(0);
+  }
+  if (!place.start) {
+    return literal(place.window.offset / digit.unit % digit.size);
+  }
+  Val start = digit.unit == 1 ? place.start : b.div(place.start, literal(digit.unit));
+  return outermost ? start : b.binary("remainder", start, literal(digit.size));
 }
 
-// A range of each digit: wherever the window begins without crossing the ends of rows.
-Box box_of_rows(Builder& b, const Place& place, int64_t frame_numel) {
-  const Window& window = place.window;
-  auto literal = [&](int64_t value) { return b.constant(Number::of(value), DType::Long); };
+Box make_box(Builder& b, const Digits& digits, const Place& place) {
   Box box;
-  Dims units;
-  auto add_digit = [&](int64_t digit, int64_t size, int64_t unit) {
-    Val start = literal(0);
-    if (size < digit) {
-      start = unit == 1 ? place.start : b.div(place.start, literal(unit));
-      start = units.empty() ? start : b.binary("remainder", start, literal(digit));
-    }
-    box.digits.push_back(digit);
-    box.starts.push_back(start);
-    box.sizes.push_back(size);
-    units.push_back(unit);
-  };
-  Runs runs = runs_of(window.sizes, window.strides);
-  int64_t capacity = std::max(frame_numel, window.extent);
-  for (const Run& run : runs) {
-    int64_t unit = units.empty() ? run.stride : std::gcd(units.back(), run.stride);
-    int64_t digit = units.empty() ? (capacity + unit - 1) / unit : units.back() / unit;
-    add_digit(digit, (run.count - 1) * (run.stride / unit) + 1, unit);
+  for (size_t d = 0; d < digits.size(); ++d) {
+    box.digits.push_back(digits[d].size);
+    box.starts.push_back(start_in(b, digits[d], d == 0, place));
+    box.sizes.push_back(digits[d].span);
   }
-  if (units.empty()) {
-    add_digit(capacity, 1, 1);
-  } else if (units.back() > 1) {
-    add_digit(units.back(), 1, 1);
-  }
+  const Window& window = place.window;
   box.inside = begun_at_zero(window);
   Dims strides = row_major_strides(box.sizes);
   for (size_t i = 0; i < window.sizes.size(); ++i) {
     if (window.sizes[i] > 1 && window.strides[i] != 0) {
-      size_t r = 0;
-      while (runs[r].stride > window.strides[i]) {
-        ++r;
+      size_t d = 0;
+      while (digits[d].unit > window.strides[i]) {
+        ++d;
       }
-      box.inside.strides[i] = window.strides[i] / units[r] * strides[r];
+      box.inside.strides[i] = window.strides[i] / digits[d].unit * strides[d];
     }
   }
   return box;
 }
 
-Box box_of(Builder& b, const Place& place, int64_t frame_numel) {
-  return place.window.crosses || !place.start ? box_of_span(b, place, frame_numel)
-                                              : box_of_rows(b, place, frame_numel);
+// All elements from the window's first to its last: wherever it begins.
+Digits digits_of_span(const Window& window, int64_t capacity) {
+  return {{capacity, 1, span_of(window.sizes, window.strides)}};
 }
 
-Val digits_of(Builder& b, Val flat, const Box& box) {
-  Val digits = fit(b, flat, product(box.digits));
+// A range of each digit: wherever the window begins without crossing the ends of rows.
+Digits digits_of_rows(const Window& window, int64_t capacity) {
+  Digits digits;
+  for (const Run& run : runs_of(window.sizes, window.strides)) {
+    int64_t row = digits.empty() ? 0 : digits.back().unit;
+    int64_t unit = digits.empty() ? run.stride : std::gcd(row, run.stride);
+    int64_t size = digits.empty() ? (capacity + unit - 1) / unit : row / unit;
+    digits.push_back({size, unit, (run.count - 1) * (run.stride / unit) + 1});
+  }
+  if (digits.empty()) {
+    digits.push_back({capacity, 1, 1});
+  } else if (digits.back().unit > 1) {
+    digits.push_back({digits.back().unit, 1, 1});
+  }
+  return digits;
+}
+
+Box box_of(Builder& b, const Place& place, int64_t frame_numel) {
+  const Window& window = place.window;
+  int64_t capacity = std::max(frame_numel, window.extent);
+  bool by_rows = place.start && window.lies != Window::Lies::AcrossRows;
+  return make_box(b, by_rows ? digits_of_rows(window, capacity) : digits_of_span(window, capacity),
+                  place);
+}
+
+// The box of a frame's own dimensions, if the window is one: written there, a value keeps its place
+// in memory, where a change of shape would make XLA copy it.
+std::optional<Box> box_in_frame(Builder& b, const Place& place, const TensorType& frame) {
+  const Window& window = place.window;
+  if (frame.dtype != window.dtype || (place.start && window.lies != Window::Lies::InFrame)) {
+    return std::nullopt;
+  }
+  Runs runs = runs_of(window.sizes, window.strides);
+  std::optional<Digits> digits = digits_in_frame(runs, window.offset, frame.dims);
+  bool whole = digits && std::all_of(digits->begin(), digits->end(),
+                                     [](const Digit& digit) { return digit.span == digit.size; });
+  return digits && !whole ? std::optional(make_box(b, *digits, place)) : std::nullopt;
+}
+
+Val digits_of(Builder& b, Val x, const Box& box) {
+  if (x.dims() == box.digits) {
+    return x;
+  }
+  Val digits = fit(b, flatten(b, x), product(box.digits));
   return box.digits.size() == 1 ? digits : b.reshape(digits, box.digits);
 }
 
@@ -401,21 +422,20 @@ Val read_box(Builder& b, Val flat, const Place& place) {
   return result ? result : read_by_index(b, flatten(b, held), box.inside);
 }
 
-Val write_box(Builder& b, Val flat, const Place& place, Val update) {
-  Box box = box_of(b, place, flat.numel());
-  Val digits = digits_of(b, flat, box);
+// x, of the box's digits, with the window in the box replaced.
+Val write_box(Builder& b, Val x, const Box& box, Val update) {
   Val held;
   std::optional<Plan> plan = make_plan(box.inside, box.numel());
   if (plan && covers(*plan, box.inside, box.numel())) {
     held = gather_kept(b, update, *plan, box.inside);
   } else {
-    Val before = flatten(b, b.dynamic_slice(digits, box.starts, box.sizes));
+    Val before = flatten(b, b.dynamic_slice(x, box.starts, box.sizes));
     held = plan ? write_digits(b, before, box.inside, update)
                 : write_by_index(b, before, box.inside, update);
     held = fit(b, flatten(b, held), box.numel());
   }
-  return b.dynamic_update_slice(digits, held.dims() == box.sizes ? held : b.reshape(held, box.sizes),
-                                box.starts);
+  held = held.dims() == box.sizes ? held : b.reshape(held, box.sizes);
+  return b.dynamic_update_slice(x, held, box.starts);
 }
 
 // Rows of the window lie in each other: no digits express that, wherever it begins.
@@ -457,11 +477,16 @@ Val write_window(Builder& b, Val frame, const Place& place, Val update, const Te
     return frame;
   }
   update = b.convert(update, window.dtype);
+  if (std::optional<Box> box = box_in_frame(b, place, result)) {
+    return write_box(b, frame, *box, update);
+  }
   Val flat = bitcast_flat(b, flatten(b, frame), window.dtype);
   Val written = place.start ? Val() : write_digits(b, flat, window, update);
-  if (!written) {
-    written = place.start || !overlaps(window) ? write_box(b, flat, place, update)
-                                               : write_by_index(b, flat, window, update);
+  if (!written && (place.start || !overlaps(window))) {
+    Box box = box_of(b, place, flat.numel());
+    written = write_box(b, digits_of(b, flat, box), box, update);
+  } else if (!written) {
+    written = write_by_index(b, flat, window, update);
   }
   return reinterpret_frame(b, fit(b, flatten(b, written), flat.numel()), result);
 }

@@ -5,6 +5,7 @@
 #include "record/meta.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/clone.h>
 #include <ATen/ops/empty.h>
 
 #include <atomic>
@@ -148,11 +149,16 @@ Known& known(const c10::OperatorHandle& op) {
 void call_traced(Known& operator_, const c10::OperatorHandle& op, const Arguments& arguments,
                  torch::jit::Stack* stack) {
   at::NoGradGuard no_grad;
-  auto query = PureFunction::query(arguments.key(), arguments.tensors());
-  PureFunction::Traced traced = operator_.traces.find_or_trace(query, arguments.tensors(), [&] {
-    return std::make_shared<DecompositionCallee>(op, arguments);
-  });
-  Tensors results = call_entry(traced.entry, arguments.tensors());
+  Tensors tensors = arguments.tensors();
+  for (at::Tensor& tensor : tensors) {
+    if (leeway_of(*tensor.unsafeGetTensorImpl()).extent > 0) {
+      tensor = tensor.clone();  // a trace would be for this place in its storage
+    }
+  }
+  auto query = PureFunction::query(arguments.key(), tensors);
+  PureFunction::Traced traced = operator_.traces.find_or_trace(
+      query, tensors, [&] { return std::make_shared<DecompositionCallee>(op, arguments); });
+  Tensors results = call_entry(traced.entry, tensors);
   *stack = static_cast<const Arguments*>(traced.annotation.get())->with(results);
 }
 

@@ -178,7 +178,7 @@ class Reader {
     }
     // Where a window begins that could begin elsewhere is a number of the node.
     Leeway leeway = leeway_of(*tensor.unsafeGetTensorImpl());
-    word(leeway.extent > 0     ? -(2 * leeway.extent + leeway.crosses)
+    word(leeway.extent > 0     ? -(4 * leeway.extent + static_cast<int64_t>(leeway.lies))
          : tensor.numel() == 0 ? 0
                                : tensor.storage_offset());
     call_.tensors.push_back(tensor.unsafeGetTensorImpl());

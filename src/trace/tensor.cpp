@@ -92,7 +92,8 @@ Leeway leeway_of(const c10::TensorImpl& tensor) {
   if (span == 0 || span >= extent || offset + span > extent) {
     return {};
   }
-  return {extent, crosses_rows(runs_of(tensor.sizes(), tensor.strides()), offset)};
+  bool crosses = crosses_rows(runs_of(tensor.sizes(), tensor.strides()), offset);
+  return {extent, crosses ? Window::Lies::AcrossRows : Window::Lies::InRows};
 }
 
 Window window_of(const at::Tensor& tensor) {
@@ -103,7 +104,7 @@ Window window_of(const at::Tensor& tensor) {
   window.offset = tensor.numel() == 0 ? 0 : tensor.storage_offset();
   Leeway leeway = leeway_of(*tensor.unsafeGetTensorImpl());
   window.extent = leeway.extent;
-  window.crosses = leeway.crosses;
+  window.lies = leeway.lies;
   return window;
 }
 
@@ -182,8 +183,13 @@ void write_value(const at::Tensor& tensor, Value update, const OutputSpec& spec)
   if (frame.numel() < frame_capacity) {
     frame.dims = {frame_capacity};
   }
-  assign_value(impl, make_write(std::move(base), window_of(tensor), std::move(update),
-                                update_window, frame));
+  Window window = window_of(tensor);
+  if (window.extent > 0 && dtype == frame.dtype &&
+      digits_in_frame(runs_of(window.sizes, window.strides), window.offset, frame.dims)) {
+    window.lies = Window::Lies::InFrame;
+  }
+  assign_value(impl,
+               make_write(std::move(base), window, std::move(update), update_window, frame));
 }
 
 void resize_storage(const at::Tensor& tensor, int64_t nbytes) {

@@ -13,11 +13,11 @@ bool is_xla(const at::Tensor& tensor);
 const StatePtr& state_of(const c10::Storage& storage);
 const StatePtr& state_of(const c10::TensorImpl& tensor);
 const StatePtr& state_of(const at::Tensor& tensor);
-// Where else the tensor's window could begin: in a storage of so many elements (0: nowhere), and
-// whether it crosses the ends of rows there (ir/window.h).
+// Where else the tensor's window could begin: in a storage of so many elements (0: nowhere). And
+// how it lies there (Window).
 struct Leeway {
   int64_t extent = 0;
-  bool crosses = false;
+  Window::Lies lies = Window::Lies::InRows;
 };
 Leeway leeway_of(const c10::TensorImpl& tensor);
 Window window_of(const at::Tensor& tensor);

@@ -139,7 +139,7 @@ uint64_t finish_signature(Signature& signature) {
     add_dims(hasher, window.sizes);
     add_dims(hasher, window.strides);
     hasher.add(static_cast<uint64_t>(window.offset));
-    hasher.add(static_cast<uint64_t>(window.extent) * 2 + window.crosses);
+    hasher.add(static_cast<uint64_t>(window.extent) * 4 + static_cast<uint64_t>(window.lies));
   }
   for (const OutputSpec& output : signature.outputs) {
     hasher.add(static_cast<uint64_t>(output.dtype) * 2 + output.defined);
