@@ -103,8 +103,9 @@ def transformer_model(width: int, layers: int):
     from torch import nn
 
     layer = nn.TransformerEncoderLayer(width, 4, 4 * width, dropout=0.0, batch_first=True)
-    return nn.Sequential(nn.Embedding(100, width), nn.TransformerEncoder(layer, layers),
-                         nn.Linear(width, 100))
+    return nn.Sequential(
+        nn.Embedding(100, width), nn.TransformerEncoder(layer, layers), nn.Linear(width, 100)
+    )
 
 
 def stream(make_model: Callable, width: int, layers: int, batch: int):

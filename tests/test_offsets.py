@@ -94,14 +94,12 @@ CASES = {
     "flat": Case(lambda x, i: x.view(-1)[i : i + 6].view(2, 3) * 2, (5, 6)),
     "bfloat16": Case(lambda x, i: x[:, i] * 2, (3, 24), dtype=torch.bfloat16),
     "bool": Case(lambda x, i: ~x[i : i + 2], (24, 3), dtype=torch.bool),
-    "other_dtype": Case(lambda x, i: x.view(torch.int16)[i : i + 2] + 1, (24, 2), dtype=torch.int32),
+    "other_dtype": Case(
+        lambda x, i: x.view(torch.int16)[i : i + 2] + 1, (24, 2), dtype=torch.int32
+    ),
     "complex": Case(lambda x, i: torch.view_as_real(x)[i] * 2, (20, 2), dtype=torch.complex64),
-    "always_across_rows": Case(
-        lambda x, i: x.as_strided((2, 3), (5, 1), 5 * i + 3) * 2, (24, 5)
-    ),
-    "write_always_across_rows": Case(
-        lambda x, i: fill_across_rows(x, 5 * i + 3), (24, 5)
-    ),
+    "always_across_rows": Case(lambda x, i: x.as_strided((2, 3), (5, 1), 5 * i + 3) * 2, (24, 5)),
+    "write_always_across_rows": Case(lambda x, i: fill_across_rows(x, 5 * i + 3), (24, 5)),
     "host_kernel": Case(lambda x, i: torch.linalg.matrix_exp(x[i : i + 3] / 100), (23, 3)),
     "select_scatter": Case(lambda x, i: torch.select_scatter(x, x[:, 0] + 1, 1, i), (3, 20)),
     "slice_scatter": Case(
@@ -178,8 +176,10 @@ def test_in_a_compiled_region(name: str) -> None:
 
 def test_windows_that_cross_rows_here_and_there() -> None:
     """Those that do, and those that do not, are two kinds of windows."""
-    for name, step in (("read", lambda x, i: x.as_strided((2, 3), (5, 1), i) * 2),
-                       ("write", fill_across_rows)):
+    for name, step in (
+        ("read", lambda x, i: x.as_strided((2, 3), (5, 1), i) * 2),
+        ("write", fill_across_rows),
+    ):
         case = Case(step, (8, 5), range(30))
         assert compilations(lambda case=case: run(case, case.step)) <= 4, name
 

@@ -1,7 +1,6 @@
 """A graph's first runs are interpreted while its program is compiled in the background."""
 
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -14,10 +13,11 @@ import torch
 import torch.nn.functional as F
 import torch_xla
 import torch_xla.debug.metrics as met
-from models import GPT, Decoder, DecoderConfig, GPTConfig, LSTMLanguageModel, resnet18
+from models import Decoder, DecoderConfig, LSTMLanguageModel, resnet18
 from torch import Tensor, nn
 
 Counters = Callable[[str], int]
+
 
 @pytest.fixture(autouse=True)
 def counted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -322,7 +322,10 @@ except IndexError:
     print("raised")
 print(good.tolist())
 """
-    for order in (program, program.replace("xla:0", "xla:x").replace("xla:1", "xla:0").replace("xla:x", "xla:1")):
+    for order in (
+        program,
+        program.replace("xla:0", "xla:x").replace("xla:1", "xla:0").replace("xla:x", "xla:1"),
+    ):
         printed = fresh_python(order, CPU_NUM_DEVICES="2", TORCH_XLA_TIERS="counted")
         assert printed.splitlines() == ["raised", "[1, 2, 3, 4]"]
 

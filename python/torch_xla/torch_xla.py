@@ -58,7 +58,9 @@ def compile(
     whether the first runs are interpreted while the program is compiled in the background, as
     TORCH_XLA_TIERS says for all: "counted", "async", "off" or "never".
     """
-    compiled = compiling.Compiled(name, full_graph, max_different_graphs, custom_compile_options, tiers)
+    compiled = compiling.Compiled(
+        name, full_graph, max_different_graphs, custom_compile_options, tiers
+    )
     return compiled if f is None else compiled(f)
 
 

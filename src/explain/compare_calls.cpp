@@ -108,8 +108,7 @@ std::string place_text(const Window& window) {
 }
 
 std::string extent_text(const Window& window) {
-  return std::to_string(window.extent > 0 ? window.extent
-                                          : span_of(window.sizes, window.strides));
+  return std::to_string(window.extent > 0 ? window.extent : span_of(window.sizes, window.strides));
 }
 
 }  // namespace
@@ -152,11 +151,11 @@ std::optional<Explanation> changed_window(const Operation& before, const Operati
     return changed_shape(what, now, from.sizes, to.sizes);
   }
   if (from.extent != to.extent || from.offset != to.offset) {
-    return Explanation{"storage",
-                       changed(what, now,
-                               "was part of a storage of " + extent_text(from) + " elements",
-                               "of " + extent_text(to)),
-                       "clone() the slice, so that it has a storage of its own"};
+    return Explanation{
+        "storage",
+        changed(what, now, "was part of a storage of " + extent_text(from) + " elements",
+                "of " + extent_text(to)),
+        "clone() the slice, so that it has a storage of its own"};
   }
   if (from.strides != to.strides) {
     return Explanation{
@@ -166,10 +165,9 @@ std::optional<Explanation> changed_window(const Operation& before, const Operati
         "make the tensor contiguous() before the step"};
   }
   if (from.lies != to.lies) {
-    return Explanation{"slice",
-                       changed(what, now, "lay " + place_text(from) + " of its storage",
-                               place_text(to)),
-                       "each of the two is a program of its own, wherever the slice begins"};
+    return Explanation{
+        "slice", changed(what, now, "lay " + place_text(from) + " of its storage", place_text(to)),
+        "each of the two is a program of its own, wherever the slice begins"};
   }
   return std::nullopt;
 }

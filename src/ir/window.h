@@ -42,7 +42,6 @@ std::optional<Digits> digits_in_frame(const Runs& runs, int64_t offset,
 c10::SmallVector<Number, 2> number_starts(Signature& signature);
 
 // The window of an operand where it begins, for a node with these numbers.
-Window window_of_operand(const Signature& signature, size_t operand,
-                         c10::ArrayRef<Number> numbers);
+Window window_of_operand(const Signature& signature, size_t operand, c10::ArrayRef<Number> numbers);
 
 }  // namespace torch_xla

@@ -79,8 +79,7 @@ Vals LowerContext::tensors(size_t i) {
 std::vector<std::optional<Val>> LowerContext::maybe_tensors(size_t i) {
   std::vector<std::optional<Val>> result;
   for (OperandRef ref : get<std::vector<OperandRef>>(signature_, i, "a list of tensors")) {
-    result.push_back(ref.index < 0 ? std::nullopt
-                                   : std::optional<Val>(read(ref.index)));
+    result.push_back(ref.index < 0 ? std::nullopt : std::optional<Val>(read(ref.index)));
   }
   return result;
 }

@@ -20,9 +20,9 @@ struct Part {
 };
 
 Part part_of(Builder& b, Ints sizes, int64_t dim, const Stride& s) {
-  Part part{Vals(sizes.size(), b.constant(0.0, DType::Long)), Dims(sizes), {0, s.count, s.step, {}}};
-  part.starts[dim] =
-      s.input ? s.input : b.constant(static_cast<double>(s.start), DType::Long);
+  Part part{
+      Vals(sizes.size(), b.constant(0.0, DType::Long)), Dims(sizes), {0, s.count, s.step, {}}};
+  part.starts[dim] = s.input ? s.input : b.constant(static_cast<double>(s.start), DType::Long);
   part.sizes[dim] = s.span();
   return part;
 }

@@ -16,7 +16,7 @@ struct Call {
   uint64_t hash = 0;
   c10::SmallVector<c10::TensorImpl*, 8> tensors;  // xla tensors, in argument order
   c10::SmallVector<Number, 2> numbers;
-  std::optional<SliceRange> slice;          // of operators with slice arguments
+  std::optional<SliceRange> slice;  // of operators with slice arguments
   std::optional<at::Generator> generator;
   int device = -1;  // of the tensors, or of a device argument; the current one if neither
 };

@@ -61,7 +61,6 @@ class AttributeBuilder {
   }
 
  private:
-
   Attribute tensor(const at::Tensor& tensor, bool drop) {
     if (!tensor.defined()) {
       return OperandRef{-1};

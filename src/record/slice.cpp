@@ -11,8 +11,7 @@ int64_t size_of(const c10::IValue& sized, int64_t dim) {
 }
 
 int64_t rank_of(const c10::IValue& sized) {
-  return sized.isTensor() ? sized.toTensor().dim()
-                          : static_cast<int64_t>(sized.toListRef().size());
+  return sized.isTensor() ? sized.toTensor().dim() : static_cast<int64_t>(sized.toListRef().size());
 }
 
 bool is_within(int64_t value, int64_t low, int64_t high) { return low <= value && value <= high; }

@@ -3,7 +3,6 @@
 
 #include "graph/collect.h"
 #include "pjrt/client.h"
-#include "values/internal_ops.h"
 
 #include <gtest/gtest.h>
 
@@ -13,14 +12,14 @@
 namespace torch_xla::tiers {
 namespace {
 
-Graph zeros_of(int64_t size) {
-  Graph graph = collect_graph({make_zeros({DType::Float, {size}})});
+Graph identity_of(int64_t size) {
+  Graph graph = collect_graph({Value{make_parameter_node({DType::Float, {size}}), 0}});
   finish_graph(graph);
   return graph;
 }
 
 JobPtr job_for(const std::shared_ptr<int>& owner, int64_t size) {
-  return std::make_shared<Job>(owner, without_values(zeros_of(size)), "zeros",
+  return std::make_shared<Job>(owner, without_values(identity_of(size)), "identity",
                                std::vector<bool>());
 }
 

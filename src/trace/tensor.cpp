@@ -188,8 +188,7 @@ void write_value(const at::Tensor& tensor, Value update, const OutputSpec& spec)
       digits_in_frame(runs_of(window.sizes, window.strides), window.offset, frame.dims)) {
     window.lies = Window::Lies::InFrame;
   }
-  assign_value(impl,
-               make_write(std::move(base), window, std::move(update), update_window, frame));
+  assign_value(impl, make_write(std::move(base), window, std::move(update), update_window, frame));
 }
 
 void resize_storage(const at::Tensor& tensor, int64_t nbytes) {
