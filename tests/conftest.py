@@ -38,7 +38,9 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     mode = config.getoption("--mode")
     # Programs are what most tests test; tests/test_tiers.py and --mode interpreted do the rest.
-    os.environ["TORCH_XLA_TIERS"] = "never" if mode == "interpreted" else "off"
+    if mode == "interpreted":
+        os.environ["TORCH_XLA_TIERS"] = "never"
+    os.environ.setdefault("TORCH_XLA_TIERS", "off")
     if mode in ("eager", "pjrt"):
         os.environ["TORCH_XLA_EAGER"] = "pjrt" if mode == "pjrt" else "host"
         torch_xla.experimental.eager_mode(True)

@@ -239,10 +239,8 @@ void sync_storages(const std::vector<StatePtr>& states, const std::string& name)
     }
     for (auto& [device, pending] : by_device) {
       all[device] = pending_states(device);
-      std::vector<StatePtr> wanted = with_shared_work(pending, all[device]);
-      // What stays pending may read a value that would be donated.
-      const bool donate = wanted.size() == all[device].size();
-      runs.push_back(prepare(device, std::move(wanted), donate));
+      // No donation: what stays pending, now or in another thread's turn, may read the value.
+      runs.push_back(prepare(device, with_shared_work(pending, all[device]), false));
     }
   }
   execute_all(runs, name);

@@ -154,6 +154,7 @@ VariantPtr compile_variant(const Graph& graph, const std::string& name, std::vec
   ProgramSource source;
   source.name = name;
   source.text = std::move(module.text);
+  source.readable = std::move(module.readable);
   source.text_with_locations = std::move(module.text_with_locations);
   source.awaited = awaited;
   source.options.xla_options = graph.xla_options;

@@ -1,6 +1,7 @@
 #include "host_ops/call_frame.h"
 
 #include "host_ops/divide.h"
+#include "host_ops/draw.h"
 #include "ir/window.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -18,6 +19,11 @@ class CallFrame {
 
   void run(Workers& workers) {
     const std::vector<Number> given = numbers();
+    at::AutoDispatchBelowADInplaceOrView guard;
+    if (signature_.random && signature_.tier == Tier::Direct) {
+      draw(given);
+      return;
+    }
     torch::jit::Stack arguments = call_.arguments(operands(given), given);
     if (std::vector<Piece> pieces = divide(call_.op(), arguments, workers.count());
         !pieces.empty()) {
@@ -27,7 +33,6 @@ class CallFrame {
     if (signature_.random) {
       call_.seed(arguments, state());
     }
-    at::AutoDispatchBelowADInplaceOrView guard;
     store(call_.run(std::move(arguments)));
     if (signature_.random) {
       auto* next = static_cast<uint64_t*>(outputs_.back());
@@ -37,6 +42,14 @@ class CallFrame {
   }
 
  private:
+  // The numbers that the lowering would draw.
+  void draw(const std::vector<Number>& given) const {
+    auto* next = static_cast<uint64_t*>(outputs_.back());
+    next[0] = state()[0];
+    next[1] = state()[1];
+    store(draw_as_lowered(signature_, operands(given), given, next));
+  }
+
   size_t operand_count() const { return signature_.operands.size() - (signature_.random ? 1 : 0); }
   const uint64_t* state() const { return static_cast<const uint64_t*>(inputs_.back()); }
 

@@ -2,8 +2,8 @@
 
 #include "base/interrupt.h"
 #include "base/location.h"
+#include "host_ops/draw.h"
 #include "host_ops/host_ops.h"
-#include "interpret/random.h"
 #include "ir/window.h"
 #include "lower/internal.h"
 
@@ -289,6 +289,9 @@ class Interpreter {
     const std::vector<at::Tensor> tensors = windows(signature, operands, numbers);
     std::vector<at::Tensor> results;
     if (signature.tier == Tier::Direct) {
+      if (!is_drawn(signature)) {
+        throw NotInterpretable("the random operator " + signature.op + " needs a program");
+      }
       results = draw_as_lowered(signature, tensors, numbers, words);
     } else {
       const KernelCall& kernel = kernel_of(signature);

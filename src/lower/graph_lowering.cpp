@@ -244,6 +244,7 @@ LoweredModule lower_graph(const Graph& graph, const std::string& name,
   }
   b.end_function(results);
   module.text = b.key();
+  module.readable = b.str(false);
   module.text_with_locations = b.str(true);
   module.pinned.assign(pinned.begin(), pinned.end());
   return module;

@@ -18,7 +18,8 @@ struct NumberPlacement {
 };
 
 struct LoweredModule {
-  std::string text;  // without locations and names
+  std::string text;      // without locations and names
+  std::string readable;  // with the names of functions, for people
   std::string text_with_locations;
   std::vector<TensorType> outputs;
   // Numbers the lowering wanted as literals (LowerContext::static_number): never promoted.

@@ -25,8 +25,10 @@ Val number_operand(Builder& b, const LoweredNumber& number) {
 }  // namespace
 
 bool kernel_may_raise(const std::string& op) {
-  for (const char* total : {"aten::convolution", "aten::mm", "aten::addmm", "aten::linear",
-                            "aten::sort", "aten::mkldnn", "aten::_scaled_dot_product"}) {
+  for (const char* total :
+       {"aten::convolution", "aten::mm", "aten::addmm", "aten::linear", "aten::sort",
+        "aten::mkldnn", "aten::normal", "aten::exponential", "aten::cauchy", "aten::log_normal",
+        "aten::geometric", "aten::multinomial"}) {
     if (op.starts_with(total)) {
       return false;
     }

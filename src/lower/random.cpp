@@ -1,6 +1,8 @@
 // Random numbers, from the generator's state that travels through the program. Every distribution
 // starts from uniform integers; floats drawn from them never reach the open end of their range, and
-// 16-bit ones are drawn with the digits they have, so that rounding does not reach it either.
+// 16-bit ones are drawn with the digits they have, so that rounding does not reach it either. What
+// needs a logarithm or its like is drawn by host_ops/draw.h where programs call the host: the
+// interpreter must draw the same bits.
 #include "lower/activation.h"
 #include "lower/reduction.h"
 
@@ -96,6 +98,9 @@ void lower_uniform(LowerContext& c) {
 
 // normal_functional(self, mean, std)
 void lower_normal(LowerContext& c) {
+  if (c.prefers_host()) {
+    return c.call_host();
+  }
   bool complex = c10::isComplexType(c.output(0).dtype);
   set_drawn(c, [&](DType dtype, Ints dims) {
     DType compute = distribution_dtype(dtype);
@@ -110,6 +115,9 @@ void lower_normal(LowerContext& c) {
 
 // normal.Tensor_float, normal.float_Tensor, normal.Tensor_Tensor(mean, std)
 void lower_normal_tensor(LowerContext& c) {
+  if (c.prefers_host()) {
+    return c.call_host();
+  }
   DType compute = distribution_dtype(c.output(0).dtype);
   auto argument = [&](size_t i) -> Expr {
     bool is_number = std::holds_alternative<NumberRef>(c.signature().arguments[i]);
@@ -121,12 +129,18 @@ void lower_normal_tensor(LowerContext& c) {
 
 // exponential(self, lambd)
 void lower_exponential(LowerContext& c) {
+  if (c.prefers_host()) {
+    return c.call_host();
+  }
   DType compute = distribution_dtype(c.output(0).dtype);
   finish(c, standard_exponential(c, compute, c.output(0).sizes) / number(c, 1, compute));
 }
 
 // cauchy(self, median, sigma)
 void lower_cauchy(LowerContext& c) {
+  if (c.prefers_host()) {
+    return c.call_host();
+  }
   DType compute = distribution_dtype(c.output(0).dtype);
   Expr angle = (open_uniform(c, compute, c.output(0).sizes) - 0.5) * M_PI;
   finish(c, number(c, 1, compute) + number(c, 2, compute) * tan(angle));
@@ -134,6 +148,9 @@ void lower_cauchy(LowerContext& c) {
 
 // log_normal(self, mean, std)
 void lower_log_normal(LowerContext& c) {
+  if (c.prefers_host()) {
+    return c.call_host();
+  }
   DType compute = distribution_dtype(c.output(0).dtype);
   Expr normal = standard_normal(c, compute, c.output(0).sizes);
   finish(c, exp(number(c, 1, compute) + normal * number(c, 2, compute)));
@@ -141,6 +158,9 @@ void lower_log_normal(LowerContext& c) {
 
 // geometric(self, p)
 void lower_geometric(LowerContext& c) {
+  if (c.prefers_host()) {
+    return c.call_host();
+  }
   DType compute = distribution_dtype(c.output(0).dtype);
   Expr trials = log(open_uniform(c, compute, c.output(0).sizes)) / log1p(-number(c, 1, compute));
   finish(c, maximum(ceil(trials), 1.0));
@@ -289,6 +309,9 @@ Expr cumulative(Expr weights) {
 
 // multinomial(self, num_samples, replacement)
 void lower_multinomial(LowerContext& c) {
+  if (c.prefers_host()) {
+    return c.call_host();
+  }
   Builder& b = c.b;
   const Dims& sizes = c.output(0).sizes;
   Expr self(b, c.tensor_as(0, compute_dtype(c.tensor(0).dtype())));

@@ -138,6 +138,9 @@ void store(DiskCache& cache, const ProgramSource& source, const std::string& key
 Program::Program(ProgramSource source, pjrt::ExecutablePtr executable, bool from_disk)
     : source_(std::move(source)), executable_(std::move(executable)), from_disk_(from_disk) {
   source_.text_with_locations.clear();
+  if (!source_.readable.empty()) {
+    source_.text = std::move(source_.readable);
+  }
 }
 
 ProgramPtr load_or_compile(ProgramSource source) {

@@ -11,6 +11,7 @@ namespace torch_xla {
 struct ProgramSource {
   std::string name;                 // for messages and metrics: "step_fn", "sync at train.py:42"
   std::string text;                 // StableHLO without locations and names: the key on disk
+  std::string readable;             // the same with names, for people; empty: `text`
   std::string text_with_locations;  // what is compiled
   bool awaited = true;              // somebody is to be told when compiling takes long
   pjrt::CompileOptions options;

@@ -77,7 +77,9 @@ VariantPtr Structure::finish(Lock& lock, const Graph& graph, const std::string& 
   VariantPtr program;
   try {
     program = job->wait();
+    issue_deferred_warnings();
   } catch (const Error& error) {
+    issue_deferred_warnings();
     lock.lock();
     if (miss_.job == job) {
       miss_ = {};

@@ -1,7 +1,7 @@
-#include "interpret/random.h"
+#include "host_ops/draw.h"
 
-#include "interpret/interpreter.h"
-#include "interpret/philox.h"
+#include "base/error.h"
+#include "host_ops/philox.h"
 
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
@@ -344,12 +344,14 @@ const std::unordered_map<std::string, DrawFunction>& table() {
 
 }  // namespace
 
+bool is_drawn(const Signature& signature) { return table().count(signature.op) != 0; }
+
 std::vector<at::Tensor> draw_as_lowered(const Signature& signature,
                                         const std::vector<at::Tensor>& operands,
                                         c10::ArrayRef<Number> numbers, uint64_t* state) {
   auto found = table().find(signature.op);
   if (found == table().end()) {
-    throw NotInterpretable("the random operator " + signature.op + " needs a program");
+    throw Error("the random operator " + signature.op + " is drawn by programs only");
   }
   Draw draw(signature, operands, numbers, state);
   return found->second(draw);

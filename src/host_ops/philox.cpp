@@ -1,4 +1,4 @@
-#include "interpret/philox.h"
+#include "host_ops/philox.h"
 
 #include <ATen/Parallel.h>
 

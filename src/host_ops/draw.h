@@ -1,5 +1,6 @@
 // Random operators as lower/random.cpp lowers them, on CPU tensors: from the same state the same
-// bits, and so the same numbers up to the rounding of logarithms and their like. Any thread.
+// numbers, bit for bit. Those that need a logarithm or its like, which rounds differently in a
+// program, programs on the CPU draw here. Any thread.
 #pragma once
 
 #include "ir/signature.h"
@@ -10,8 +11,9 @@
 
 namespace torch_xla {
 
-// The results but for the generator's state, which goes on in place. Throws NotInterpretable for
-// an operator that is not here.
+bool is_drawn(const Signature& signature);
+// The results but for the generator's state, which goes on in place. Throws for an operator that
+// is not here.
 std::vector<at::Tensor> draw_as_lowered(const Signature& signature,
                                         const std::vector<at::Tensor>& operands,
                                         c10::ArrayRef<Number> numbers, uint64_t* state);
