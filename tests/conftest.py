@@ -76,6 +76,15 @@ def fresh_python() -> Callable[..., str]:
     return run
 
 
+@pytest.fixture(params=["off", "counted", "eager"])
+def each_tier(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A test runs as programs, interpreted at first, and in eager mode."""
+    name: str = request.param
+    monkeypatch.setenv("TORCH_XLA_TIERS", "counted" if name == "counted" else "off")
+    with torch_xla.experimental.eager_mode_context(name == "eager"):
+        yield name
+
+
 @pytest.fixture
 def counters() -> Iterator[Callable[[str], int]]:
     """Reads counters and the number of samples of metrics, as they grew since the test began."""

@@ -5,6 +5,7 @@ import io
 import threading
 import time
 
+import numpy as np
 import pytest
 import torch
 import torch_xla
@@ -233,7 +234,8 @@ def test_optimizer_step_returns_the_result_and_ends_the_step(counters):
 
 def test_collectives_of_one_member():
     one, two = torch.ones(2, device=DEVICE), torch.full((2,), 2.0, device=DEVICE)
-    assert xm.all_reduce(xm.REDUCE_SUM, [one, two], scale=0.5) is None
+    tensors = [one, two]
+    assert xm.all_reduce(xm.REDUCE_SUM, tensors, scale=0.5) is tensors
     assert (one.tolist(), two.tolist()) == ([0.5, 0.5], [1, 1])
     assert xm.all_reduce("max", two, groups=[[0]]).tolist() == [1, 1]
     assert xm.all_gather(two).tolist() == [1, 1]
@@ -382,7 +384,7 @@ def test_spawn_runs_in_this_process():
     torch_xla.launch(lambda index: seen.append(index))
     assert seen == [(0, 5), 0]
     with pytest.raises(ValueError, match="nprocs"):
-        xmp.spawn(print, nprocs=4)
+        xmp.spawn(print, nprocs=0)
     model = nn.Linear(2, 2)
     assert xmp.MpModelWrapper(model).to(DEVICE).weight.device == DEVICE
     assert xmp.MpSerialExecutor().run(lambda: 3) == 3
@@ -493,3 +495,19 @@ def test_flash_attention(causal, segments):
     device_ids = ids.to(DEVICE) if segments else None
     result = flash_attention(*on_device, causal, device_ids, device_ids, sm_scale=0.5)
     torch.testing.assert_close(result.cpu(), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_dlpack_shares_what_stays_on_the_device() -> None:
+    tensor = torch.arange(6.0, device="xla")
+    shared = torch.from_dlpack(tensor[2:])
+    shared.add_(1)
+    assert tensor.tolist() == [0, 1, 3, 4, 5, 6]
+    assert torch.utils.dlpack.from_dlpack(tensor, copy=True).add_(1).device == tensor.device
+    assert tensor[0] == 0
+    with pytest.raises(BufferError, match="detach"):
+        torch.from_dlpack(tensor.clone().requires_grad_())
+
+
+def test_dlpack_to_others_says_to_copy() -> None:
+    with pytest.raises(BufferError, match=r"export tensor\.cpu\(\)"):
+        np.from_dlpack(torch.arange(6.0, device="xla"))

@@ -428,6 +428,6 @@ def test_the_variable_is_checked() -> None:
     except RuntimeError as error:
         print(error)
     """
-    assert "TORCH_XLA_EAGER=fast: expected host or pjrt" in output_of(
+    assert "TORCH_XLA_EAGER has the value 'fast': it must be host or pjrt" in output_of(
         program, TORCH_XLA_EAGER="fast"
     )

@@ -103,8 +103,3 @@ def test_step_trace_ends_the_step():
         tensor = torch.ones(2, device=DEVICE).cos()
     assert met.metric_data("ExecuteTime")[0] == 1
     del tensor
-
-
-def test_profiler_server_says_what_to_use():
-    with pytest.warns(UserWarning, match="torch.profiler"):
-        assert xp.start_server(9012) is not None

@@ -12,6 +12,9 @@ from torch_xla import _XLAC
 from torch_xla.experimental.assume_pure import PureModule
 from work import counter
 
+# Elsewhere PyTorch composes an LSTM in bfloat16 of smaller operators, on the CPU too.
+HAS_BFLOAT16 = torch.ops.mkldnn._is_mkldnn_bf16_supported()
+
 # Modules that CPU PyTorch gives to oneDNN.
 ONEDNN: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -19,8 +22,9 @@ ONEDNN: dict[str, dict[str, Any]] = {
     "bidirectional": {"bidirectional": True, "num_layers": 2},
     "batch_first": {"batch_first": True},
     "without_biases": {"bias": False, "bidirectional": True},
-    "bfloat16": {"dtype": torch.bfloat16},
 }
+if HAS_BFLOAT16:
+    ONEDNN["bfloat16"] = {"dtype": torch.bfloat16}
 
 
 def recorded(tensors: list[Tensor]) -> str:
@@ -135,7 +139,7 @@ def test_gradients_after_calls_without() -> None:
         without = module(inputs)[0]
     output = module(inputs)[0]
     output.sum().backward()
-    assert torch.equal(output, without)
+    torch.testing.assert_close(output, without)
     assert module.weight_ih_l0.grad.isfinite().all()
 
 
@@ -154,6 +158,7 @@ def test_dropout_between_layers_follows_the_seed() -> None:
     assert torch.equal(output(1), output(2))
 
 
+@pytest.mark.skipif(not HAS_BFLOAT16, reason="the processor has no bfloat16 instructions")
 def test_autocast() -> None:
     def run(device: str) -> Tensor:
         torch.manual_seed(0)

@@ -4,6 +4,7 @@ import importlib.metadata
 import subprocess
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -158,3 +159,20 @@ def test_cpu_modules_convert_as_before():
     assert not torch.equal(before, weight)
     model.load_state_dict({key: value.float() for key, value in model.state_dict().items()})
     assert weight is model[0].weight and weight.dtype == torch.float64
+
+
+def test_the_environment_is_checked_at_import(fresh_python: Callable[..., str]) -> None:
+    program = (
+        "import warnings\n"
+        "with warnings.catch_warnings(record=True) as caught:\n"
+        "    warnings.simplefilter('always')\n"
+        "    import torch_xla\n"
+        "print([str(w.message) for w in caught if 'environment variable' in str(w.message)])"
+    )
+    assert fresh_python(program) == "[]"
+    printed = fresh_python(program, TORCH_XLA_EXPLIAN="1", CPU_NUM_DEVICES="100000")
+    assert (
+        "CPU_NUM_DEVICES has the value '100000': it must be a whole number from 1 to 128" in printed
+    )
+    assert "TORCH_XLA_EXPLIAN is not one of torch_xla" in printed
+    assert "did you mean TORCH_XLA_EXPLAIN?" in printed

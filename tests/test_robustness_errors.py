@@ -104,7 +104,7 @@ def test_each_number_is_checked(draw: str) -> None:
     works_afterwards()
 
 
-@pytest.mark.parametrize("convert", ["to_sparse", "to_sparse_csr", "to_mkldnn"])
+@pytest.mark.parametrize("convert", ["to_sparse_csr", "to_mkldnn"])
 def test_layouts_that_do_not_exist(convert: str) -> None:
     with pytest.raises(NotImplementedError, match="only strided tensors"):
         getattr(torch.ones(3, 3, device="xla"), convert)()

@@ -1,5 +1,6 @@
 """Dtypes and shapes at the edges: promotion, wrapped numbers, 0-d and empty tensors."""
 
+import math
 from itertools import product
 
 import pytest
@@ -176,3 +177,23 @@ def test_dtype_arguments() -> None:
         ]
 
     assert_same(program)
+
+
+FLOATS = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
+INTEGERS = [
+    *(torch.int64, torch.int32, torch.int16, torch.int8),
+    *(torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.bool),
+]
+
+
+@pytest.mark.parametrize("integer", INTEGERS, ids=str)
+@pytest.mark.parametrize("floating", FLOATS, ids=str)
+def test_what_no_integer_is_becomes_what_the_cpu_makes_of_it(
+    floating: torch.dtype, integer: torch.dtype
+) -> None:
+    beyond = [2.0**31, 2.0**63, 1.8e19, 3e9, 1e10, 1e20, 65536.5, 300.7, 255.9, 1.5, 1e-3]
+    values = [math.nan, math.inf, *beyond, -math.inf, *(-value for value in beyond)]
+    if (floating, integer) == (torch.float16, torch.uint32):
+        pytest.skip("PyTorch converts these otherwise than from any other floating type")
+    numbers = torch.tensor(values * 3, dtype=torch.float64).to(floating)
+    assert_same(lambda device: numbers.to(device).to(integer).to(torch.float64))

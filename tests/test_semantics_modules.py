@@ -1,12 +1,14 @@
 """Modules and optimizers moved to the device; mixed precision."""
 
 import copy
+from collections.abc import Callable
 
 import pytest
 import torch
 import torch.nn.functional as F
 import torch_xla
-from torch import nn
+from compare import assert_same, ramp
+from torch import Tensor, nn
 
 
 def test_optimizer_made_before_the_move_trains_the_module() -> None:
@@ -174,3 +176,58 @@ def test_a_module_moves_while_a_result_of_it_is_alive() -> None:
     assert model.weight is weight and weight.device.type == "cpu"
     after.sum().backward()  # its own parameters are those it was computed with
     assert weight.grad is None
+
+
+LAZY: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "linear": (lambda: nn.LazyLinear(4), (2, 3)),
+    "convolution": (lambda: nn.LazyConv2d(4, 3), (2, 3, 8, 8)),
+    "normalisation": (nn.LazyBatchNorm1d, (4, 3)),
+    "network": (
+        lambda: nn.Sequential(
+            nn.LazyConv2d(4, 3), nn.LazyBatchNorm2d(), nn.Flatten(), nn.Linear(144, 3)
+        ),
+        (2, 3, 8, 8),
+    ),
+    "mixture": (lambda: nn.Sequential(nn.Linear(3, 3), nn.LazyLinear(3)), (2, 3)),
+}
+
+
+@pytest.mark.parametrize("kind", LAZY)
+def test_a_lazy_module_may_be_moved_before_its_first_call(kind: str) -> None:
+    make, sizes = LAZY[kind]
+
+    def program(device: str) -> tuple[object, ...]:
+        model = make().to(device)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        shape = model(torch.ones(sizes, device=device)).shape
+        before = [p.detach().clone() for p in model.parameters()]
+        model(torch.ones(sizes, device=device)).sum().backward()
+        optimizer.step()
+        moved = [not torch.equal(p, q) for p, q in zip(model.parameters(), before, strict=True)]
+        kinds = [(type(p).__name__, p.shape, p.device.type == device) for p in model.parameters()]
+        return shape, kinds, type(model).__name__, any(moved), model.to("cpu") is model
+
+    assert_same(program)
+
+
+CONVOLUTIONS: dict[str, Callable[[], nn.Module]] = {
+    "one": lambda: nn.Conv2d(3, 4, 3, padding=1),
+    "transposed": lambda: nn.ConvTranspose2d(3, 4, 3, stride=2),
+    "network": lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU()),
+}
+
+
+@pytest.mark.parametrize("kind", CONVOLUTIONS)
+def test_tracing_convolutions(kind: str) -> None:
+    def program(device: str) -> tuple[Tensor, Tensor, bool]:
+        torch.manual_seed(0)
+        model = CONVOLUTIONS[kind]().to(device).eval()
+        images = ramp(1, 3, 6, 6, device=device) / 100
+        traced = torch.jit.trace(model, images)
+        again = traced(images * 2)
+        again.sum().backward()
+        gradient = next(model.parameters()).grad
+        assert gradient is not None
+        return again.detach(), gradient, "_convolution" in str(traced.inlined_graph)
+
+    assert_same(program, rtol=1e-4, atol=1e-4)

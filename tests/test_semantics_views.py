@@ -225,3 +225,31 @@ def test_metadata_changes_in_place() -> None:
         return base, alias
 
     assert_same(program)
+
+
+OVERLAPS: dict[str, Callable[[Tensor], object]] = {
+    "add_": lambda t: t[1:].add_(t[:-1]),
+    "copy_": lambda t: t[1:].copy_(t[:-1]),
+    "out": lambda t: torch.mul(t[:-1], 2, out=t[1:]),
+    "in the other direction": lambda t: t[:-1].sub_(t[1:]),
+    "not at all": lambda t: t[:6].add_(t[6:]),
+    "wholly": lambda t: t.add_(t),
+    "index_copy_": lambda t: t[1:].index_copy_(0, torch.tensor([0], device=t.device), t[:1]),
+    "expanded add_": lambda t: t[:1].expand(3).add_(1),
+    "expanded fill_": lambda t: t[:1].expand(3).fill_(2),
+    "expanded zero_": lambda t: t[1:2].expand(3).zero_(),
+    "expanded copy_": lambda t: t[:1].expand(3).copy_(t[:3]),
+}
+
+
+@pytest.mark.parametrize("overlap", OVERLAPS)
+def test_writing_what_is_read_elsewhere_is_refused_as_on_the_cpu(overlap: str) -> None:
+    def program(device: str) -> tuple[Tensor, str]:
+        base = ramp(12, device=device)
+        try:
+            OVERLAPS[overlap](base)
+        except RuntimeError as error:
+            return base, str(error)[:40]
+        return base, "accepted"
+
+    assert_same(program)

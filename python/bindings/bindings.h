@@ -19,7 +19,10 @@ void bind_timeline(pybind11::module& m);
 void bind_location(pybind11::module& m);
 void bind_eager(pybind11::module& m);
 void bind_pure(pybind11::module& m);
+void bind_replay(pybind11::module& m);
+void bind_control(pybind11::module& m);
 void bind_dynamo(pybind11::module& m);
 void bind_spmd(pybind11::module& m);
+void bind_export(pybind11::module& m);
 
 }  // namespace torch_xla

@@ -50,6 +50,7 @@ void bind_errors(pybind11::module& m) {
   });
   set_interrupt_handler(&raise_if_interrupted);
   m.def("environment_markdown", &env::markdown);
+  m.def("environment_problems", &env::problems);
 }
 
 }  // namespace
@@ -67,8 +68,11 @@ PYBIND11_MODULE(_XLAC, m) {
   bind_location(m);
   bind_eager(m);
   bind_pure(m);
+  bind_replay(m);
+  bind_control(m);
   bind_dynamo(m);
   bind_spmd(m);
+  bind_export(m);
 }
 
 }  // namespace torch_xla

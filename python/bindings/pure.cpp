@@ -22,49 +22,50 @@ namespace py = pybind11;
 
 namespace {
 
-// A Python object that may be dropped without the GIL.
-std::shared_ptr<PyObject> shared(py::handle object) {
-  Py_INCREF(object.ptr());
-  return {object.ptr(), [](PyObject* dead) {
-            if (Py_IsInitialized() != 0) {
-              py::gil_scoped_acquire gil;
-              Py_DECREF(dead);
-            }
-          }};
-}
+// What a trace needs beyond its computation.
+struct Annotation {
+  TreePtr results;
+  std::shared_ptr<PyObject> replay;  // replay.py; null: nothing happens on the host
+};
 
 // One set of static arguments: the user's function over the tensors alone.
 class PythonCallee : public PureCallee {
  public:
-  PythonCallee(std::shared_ptr<PyObject> function, TreePtr arguments)
-      : function_(std::move(function)), arguments_(std::move(arguments)) {}
+  // `run`: calls a function with arguments, and says what calls do on the host.
+  PythonCallee(std::shared_ptr<PyObject> function, std::shared_ptr<PyObject> run, TreePtr arguments)
+      : function_(std::move(function)), run_(std::move(run)), arguments_(std::move(arguments)) {}
 
   Tensors run(const Tensors& tensors) override {
     py::gil_scoped_acquire gil;
     py::tuple call = unflatten(*arguments_, tensors).cast<py::tuple>();
-    py::object result;
-    {
-      auto args = call[0].cast<py::tuple>();
-      auto kwargs = call[1].cast<py::dict>();
-      result = py::reinterpret_steal<py::object>(
-          PyObject_Call(function_.get(), args.ptr(), kwargs.ptr()));
-      call = py::tuple();
-    }
-    if (!result) {
-      throw py::error_already_set();
-    }
+    annotation_ = std::make_shared<Annotation>();
+    py::object result = run_function(std::move(call));
     Flattened flat;
     flatten(result.ptr(), "the result", false, flat);
     Tensors owned = flat.tensors;
-    results_ = own(std::move(flat.tree));
+    annotation_->results = own(std::move(flat.tree));
     return owned;
   }
 
-  std::shared_ptr<void> annotation() override { return std::const_pointer_cast<Tree>(results_); }
+  std::shared_ptr<void> annotation() override { return annotation_; }
 
  private:
-  std::shared_ptr<PyObject> function_;
-  TreePtr arguments_, results_;
+  py::object run_function(py::tuple call) {
+    auto args = call[0].cast<py::tuple>();
+    auto kwargs = call[1].cast<py::dict>();
+    call = py::tuple();
+    py::handle function(function_.get());
+    if (run_ == nullptr) {
+      return function(*args, **kwargs);
+    }
+    auto made = py::handle(run_.get())(function, args, kwargs).cast<py::tuple>();
+    annotation_->replay = made[1].is_none() ? nullptr : shared(made[1]);
+    return made[0];
+  }
+
+  std::shared_ptr<PyObject> function_, run_;
+  TreePtr arguments_;
+  std::shared_ptr<Annotation> annotation_;
 };
 
 bool is_wrapped(const at::Tensor& tensor) {
@@ -77,8 +78,9 @@ bool is_wrapped(const at::Tensor& tensor) {
 class PythonPureFunction {
  public:
   PythonPureFunction(py::object function, const std::string& name, size_t max_entries, bool check,
-                     py::object find_tensors, py::object find_flags)
+                     py::object run, py::object find_tensors, py::object find_flags)
       : function_(shared(function)),
+        run_(run.is_none() ? nullptr : shared(run)),
         find_tensors_(std::move(find_tensors)),
         find_flags_(std::move(find_flags)),
         pure_(name, {max_entries, check},
@@ -94,13 +96,14 @@ class PythonPureFunction {
   // Runs the call at once and alone in its program: what is pending runs before. Inside a compiled
   // region or another trace it only becomes part of that. Modes that watch operators see those of
   // the trace: the first call of a graph of torch.compile comes under one.
-  py::object launch(const std::shared_ptr<CompiledFunction>& program, const py::args& args) {
+  py::object launch(const std::shared_ptr<CompiledFunction>& program, const py::args& args,
+                    const py::kwargs& kwargs) {
     std::optional<RegionScope> region;
     {
       py::gil_scoped_release no_gil;
       region.emplace(program);
     }
-    py::object result = record(args, py::dict(), region->is_outermost());
+    py::object result = record(args, kwargs, region->is_outermost());
     py::gil_scoped_release no_gil;
     region->end();
     return result;
@@ -139,16 +142,59 @@ class PythonPureFunction {
     TreePtr tree = known.tree;
     current_location();
     PureFunction::Query query = PureFunction::query(key, flat.tensors);
+    Begun begun;
     std::optional<PureFunction::Traced> traced;
     if (!pure_.checks()) {
-      traced = pure_.find(query, flat.tensors);
+      traced = pure_.find(query, flat.tensors, begun);
     }
     if (!traced) {
-      traced = trace(query, flat.tensors, tree);
+      begun = Begun();
+      try {
+        traced = trace(query, flat.tensors, tree, begun);
+      } catch (py::error_already_set& error) {
+        if (!error.matches(run_as_it_is())) {
+          throw;
+        }
+        return call_directly(args, kwargs);
+      }
       watched_ = find_places(find_tensors_, args, kwargs);
+      if (begun.annotation != traced->annotation.get()) {
+        TORCH_CHECK(begun(traced->annotation.get()), "the trace of ", pure_.name(),
+                    " does not hold for the call that made it");
+      }
     }
-    Tensors results = run_call(traced->entry, flat, alone);
-    return unflatten(*static_cast<const Tree*>(traced->annotation.get()), std::move(results));
+    Tensors results = run_call(traced->entry, flat, begun.numbers, alone);
+    const auto& annotation = *static_cast<const Annotation*>(traced->annotation.get());
+    if (annotation.replay) {
+      py::handle(annotation.replay.get()).attr("end")();
+    }
+    return unflatten(*annotation.results, std::move(results));
+  }
+
+  // Asks the host's part of a trace whether it holds, and for its numbers.
+  struct Begun {
+    void* annotation = nullptr;
+    CallNumbers numbers;
+
+    bool operator()(void* traced) {
+      annotation = traced;
+      numbers.clear();
+      const auto& replay = static_cast<const Annotation*>(traced)->replay;
+      if (!replay) {
+        return true;
+      }
+      py::gil_scoped_acquire gil;
+      py::object found = py::handle(replay.get()).attr("begin")();
+      if (found.is_none()) {
+        return false;
+      }
+      numbers = found.cast<CallNumbers>();
+      return true;
+    }
+  };
+
+  static py::object run_as_it_is() {
+    return py::module_::import("torch_xla._internal.replay").attr("RunAsItIs");
   }
 
   // A place that holds a tensor or a flag the function may read without being given it.
@@ -169,26 +215,27 @@ class PythonPureFunction {
   };
 
   PureFunction::Traced trace(const PureFunction::Query& query, const Tensors& borrowed,
-                             const TreePtr& tree) {
+                             const TreePtr& tree, Begun& begun) {
     Tensors tensors = borrowed;
+    auto make = [&] { return std::make_shared<PythonCallee>(function_, run_, tree); };
     py::gil_scoped_release no_gil;
-    return pure_.find_or_trace(query, tensors,
-                               [&] { return std::make_shared<PythonCallee>(function_, tree); });
+    return pure_.find_or_trace(query, tensors, make, begun);
   }
 
-  static Tensors run_call(const EntryPtr& entry, const Flattened& flat, bool alone) {
+  static Tensors run_call(const EntryPtr& entry, const Flattened& flat, const CallNumbers& numbers,
+                          bool alone) {
     if (!alone && !eager::enabled()) {
-      return call_entry(entry, flat.tensors);
+      return call_entry(entry, flat.tensors, numbers);
     }
     const Tensors owned = flat.changeable ? flat.tensors : Tensors();
     const Tensors& tensors = flat.changeable ? owned : flat.tensors;
     py::gil_scoped_release no_gil;
     if (alone) {
-      if (std::optional<Tensors> results = launch_entry(entry, tensors)) {
+      if (std::optional<Tensors> results = launch_entry(entry, tensors, numbers)) {
         return std::move(*results);
       }
     }
-    return call_entry(entry, tensors);
+    return call_entry(entry, tensors, numbers);
   }
 
   std::string name_of_arguments() const { return "an argument of " + pure_.name(); }
@@ -265,7 +312,7 @@ class PythonPureFunction {
                                 : "an argument that is not a tensor changed";
   }
 
-  std::shared_ptr<PyObject> function_;
+  std::shared_ptr<PyObject> function_, run_;
   py::object find_tensors_, find_flags_;
   PureFunction pure_;
   // Guarded by the GIL.
@@ -299,9 +346,11 @@ void bind_pure(py::module& m) {
       .def_readonly("size", &PureCacheInfo::size)
       .def_readonly("max_size", &PureCacheInfo::max_size);
   py::class_<PythonPureFunction>(m, "PureFunction")
-      .def(py::init<py::object, const std::string&, size_t, bool, py::object, py::object>(),
+      .def(py::init<py::object, const std::string&, size_t, bool, py::object, py::object,
+                    py::object>(),
            py::arg("function"), py::arg("name"), py::arg("max_entries"), py::arg("check"),
-           py::arg("find_tensors") = py::none(), py::arg("find_flags") = py::none())
+           py::arg("run") = py::none(), py::arg("find_tensors") = py::none(),
+           py::arg("find_flags") = py::none())
       .def("call", &PythonPureFunction::call)
       .def("launch", &PythonPureFunction::launch)
       .def("info", &PythonPureFunction::info)

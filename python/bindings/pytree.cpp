@@ -225,6 +225,16 @@ Flattened::~Flattened() {
   }
 }
 
+std::shared_ptr<PyObject> shared(py::handle object) {
+  Py_INCREF(object.ptr());
+  return {object.ptr(), [](PyObject* dead) {
+            if (Py_IsInitialized() != 0) {
+              py::gil_scoped_acquire gil;
+              Py_DECREF(dead);
+            }
+          }};
+}
+
 TreePtr own(Tree tree) {
   for (PyObject* leaf : tree.leaves) {
     Py_INCREF(leaf);

@@ -11,6 +11,9 @@
 
 namespace torch_xla {
 
+// A Python object that may be dropped without the GIL.
+std::shared_ptr<PyObject> shared(pybind11::handle object);
+
 // Everything of a value but its tensors. Equal trees have equal words and equal leaves.
 struct Tree {
   std::vector<uint64_t> words;

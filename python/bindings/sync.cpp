@@ -64,6 +64,9 @@ void bind_sync(pybind11::module& m) {
       [](const std::vector<at::Tensor>& t) { return pending_text(t, GraphText::StableHlo); },
       NoGil());
   m.def(
+      "pending_stablehlo_text",
+      [](int device) { return pending_text(device, GraphText::StableHlo); }, NoGil());
+  m.def(
       "tensors_optimized_hlo_text",
       [](const std::vector<at::Tensor>& t) { return pending_text(t, GraphText::OptimizedHlo); },
       NoGil());

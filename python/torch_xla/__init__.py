@@ -4,7 +4,7 @@ Importing this package makes the device known to PyTorch. The PJRT client starts
 """
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch_xla._internal import extension
 
@@ -20,10 +20,14 @@ from torch_xla.torch_xla import (  # noqa: E402
     launch,
     manual_seed,
     real_devices,
+    set_custom_compile_options,
     step,
     sync,
 )
 from torch_xla.version import __version__  # noqa: E402
+
+if TYPE_CHECKING:
+    from torch_xla.stablehlo import save_as_stablehlo, save_torch_model_as_stablehlo
 
 __all__ = [
     "__version__",
@@ -35,11 +39,16 @@ __all__ = [
     "manual_seed",
     "real_devices",
     "runtime",
+    "save_as_stablehlo",
+    "save_torch_model_as_stablehlo",
+    "set_custom_compile_options",
     "step",
     "sync",
 ]
 
-_LAZY_SUBMODULES = frozenset({"amp", "core", "debug", "distributed", "experimental", "utils"})
+_LAZY_SUBMODULES = frozenset(
+    {"amp", "backends", "core", "debug", "distributed", "experimental", "stablehlo", "utils"}
+)
 
 _compat.install()
 integration.install()
@@ -48,4 +57,6 @@ integration.install()
 def __getattr__(name: str) -> Any:
     if name in _LAZY_SUBMODULES:
         return importlib.import_module(f"torch_xla.{name}")
+    if name in ("save_as_stablehlo", "save_torch_model_as_stablehlo"):
+        return getattr(importlib.import_module("torch_xla.stablehlo"), name)
     raise AttributeError(f"module 'torch_xla' has no attribute '{name}'")

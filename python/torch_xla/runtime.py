@@ -1,18 +1,19 @@
 """What runs where: device type, devices, processes and the program cache.
 
-One process drives all its devices, so that ordinals are 0 and the world has one member. In SPMD
-mode (`use_spmd`) programs run on all of them as one.
+Ordinals number the processes that exchange data (torch_xla/_internal/world.py); a process that is
+alone has ordinal 0. In SPMD mode (`use_spmd`) programs run on all devices as one.
 """
 
 import os
+import socket
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from torch_xla import _XLAC
-from torch_xla._internal import plugins
-from torch_xla._internal.devices import existing_device
+from torch_xla._internal import plugins, world
+from torch_xla._internal.devices import device_index, existing_device
 
 if TYPE_CHECKING:
     from torch.distributed import Store  # type: ignore[attr-defined]
@@ -43,15 +44,17 @@ def xla_device(n: int | None = None) -> torch.device:
 
 def world_size() -> int:
     """Processes that take part in collectives."""
-    return 1
+    return world.size()
 
 
 def global_ordinal() -> int:
-    return 0
+    """The number of this process among them."""
+    return world.rank()
 
 
 def local_ordinal() -> int:
-    return 0
+    """Its number among those of this host."""
+    return world.local_rank()
 
 
 def process_index() -> int:
@@ -82,11 +85,13 @@ def init_processes(store: "Store", process_index: int, process_count: int) -> No
 
 
 def local_process_count() -> int:
-    return 1
+    """Processes of this host."""
+    return world.local_size()
 
 
 def host_index() -> int:
-    return 0
+    """The number of this host among those of the processes."""
+    return world.rank() // world.local_size()
 
 
 def addressable_device_count() -> int:
@@ -114,10 +119,14 @@ def global_runtime_device_count() -> int:
 
 def global_runtime_device_attributes() -> list[dict[str, Any]]:
     """What the plugin says of each device."""
-    return [
-        {"name": f"{device_type()}:{index}", "description": _XLAC.device_description(index)}
-        for index in range(_XLAC.device_count())
-    ]
+    return [runtime_device_attributes(f"xla:{index}") for index in range(_XLAC.device_count())]
+
+
+def runtime_device_attributes(device: str) -> dict[str, Any]:
+    """What the plugin says of one device."""
+    index = device_index(device)
+    description = _XLAC.device_description(index)
+    return {"name": f"{device_type()}:{index}", "description": description}
 
 
 def use_spmd(auto: bool = False) -> None:
@@ -147,3 +156,27 @@ def initialize_cache(path: str, readonly: bool = False) -> None:
     A program is machine code: the folder must belong to this user and be writable by nobody else.
     """
     _XLAC.initialize_cache(os.fspath(path), readonly)
+
+
+def get_num_cached_compilation_graph() -> int:
+    """Compiled programs in memory. Graphs that are still interpreted have none yet."""
+    return _XLAC.live_program_count()
+
+
+def is_bf16_supported() -> bool:
+    """Whether the device computes with torch.bfloat16."""
+    try:
+        one = torch.ones(1, dtype=torch.bfloat16, device=existing_device(None))
+        return bool((one + one).item() == 2)
+    except RuntimeError:
+        return False
+
+
+def get_master_ip() -> str:
+    """The address of process 0: MASTER_ADDR, as torchrun sets it, or this host's."""
+    address = os.environ.get("MASTER_ADDR", "localhost" if world.size() == 1 else "")
+    if not address:
+        raise RuntimeError(
+            "get_master_ip: MASTER_ADDR is not set; start the processes with torchrun, or set it"
+        )
+    return socket.gethostbyname(address)

@@ -47,6 +47,7 @@ def compile(
     max_different_graphs: int | None = None,
     custom_compile_options: Mapping[str, bool | int | float | str] | None = None,
     tiers: str | None = None,
+    assume_pure: bool = False,
 ) -> Any:
     """One program per call of a function or module, or per `with torch_xla.compile():`.
 
@@ -56,12 +57,20 @@ def compile(
     `max_different_graphs`: more than that many different graphs raise RuntimeError with the
     differences. `custom_compile_options`: XLA's options by name, for these programs. `tiers`:
     whether the first runs are interpreted while the program is compiled in the background, as
-    TORCH_XLA_TIERS says for all: "counted", "async", "off" or "never".
+    TORCH_XLA_TIERS says for all: "counted", "async", "off" or "never". `assume_pure`: a function is
+    also traced once per kind of call (docs/assume_pure.md), so that later calls, whole training
+    steps included, run no Python and record nothing.
     """
     compiled = compiling.Compiled(
-        name, full_graph, max_different_graphs, custom_compile_options, tiers
+        name, full_graph, max_different_graphs, custom_compile_options, tiers, assume_pure
     )
     return compiled if f is None else compiled(f)
+
+
+def set_custom_compile_options(options: Mapping[str, bool | int | float | str]) -> None:
+    """XLA's options by name for all programs from now on; those of a `compile` win. `{}` clears
+    them."""
+    _XLAC.set_default_options(compiling.option_texts(options))
 
 
 def step() -> Any:
@@ -80,7 +89,8 @@ def launch(
     start_method: str = "spawn",
     debug_single_process: bool = False,
 ) -> None:
-    """Runs `fn(0, *args)` in this process, which drives all local devices."""
+    """Runs `fn(0, *args)` in this process, which drives all local devices; in a process that
+    torchrun has started, `fn(local ordinal, *args)`."""
     from torch_xla.distributed import xla_multiprocessing
 
     nprocs = 1 if debug_single_process else None

@@ -6,10 +6,12 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace torch_xla::env {
 
-enum class Type { String, Integer, Count, Flag };  // a Count is an Integer of at least 1
+// A Count is an Integer of at least 1; of a Path, a leading ~ is the home directory.
+enum class Type { String, Path, Choice, Integer, Count, Flag };
 
 struct Variable {
   const char* name;
@@ -44,8 +46,14 @@ class Name {
 };
 
 std::string string(Name<Type::String> name);
+std::string path(Name<Type::Path> name);
+std::string choice(Name<Type::Choice> name);
 int64_t integer(Name<Type::Integer, Type::Count> name);
 bool flag(Name<Type::Flag> name);
+
+// What is wrong with the environment, a sentence each: values of the wrong form, and names that
+// begin as ours do but are none.
+std::vector<std::string> problems();
 
 // The table as a page for docs/environment.md.
 std::string markdown();

@@ -54,12 +54,35 @@ TEST(EnvTest, NamesVariableValueAndWhatIsAllowed) {
   EXPECT_EQ(refusal([] { env::flag("TORCH_XLA_CACHE"); }),
             "environment variable TORCH_XLA_CACHE has the value 'maybe': it must be 1, true, yes, "
             "on or 0, false, no, off");
-  for (const char* bad : {"-1", "0", "two", "3x", "99999999999999999999"}) {
+  for (const char* bad : {"-1", "0", "two", "3x", "100000", "99999999999999999999"}) {
     Setting count("CPU_NUM_DEVICES", bad);
     std::string message = refusal([] { env::integer("CPU_NUM_DEVICES"); });
     EXPECT_EQ(message, std::string("environment variable CPU_NUM_DEVICES has the value '") + bad +
-                           "': it must be a whole number of at least 1");
+                           "': it must be a whole number from 1 to 128");
   }
+}
+
+TEST(EnvTest, ExpandsTheHomeDirectory) {
+  Setting home("HOME", "/home/me");
+  for (auto [given, expected] :
+       {std::pair("~/programs", "/home/me/programs"), std::pair("~", "/home/me"),
+        std::pair("/a/~/b", "/a/~/b"), std::pair("~you/x", "~you/x")}) {
+    Setting folder("TORCH_XLA_DUMP_DIR", given);
+    EXPECT_EQ(env::path("TORCH_XLA_DUMP_DIR"), expected);
+  }
+}
+
+TEST(EnvTest, FindsWrongValuesAndUnknownNames) {
+  EXPECT_TRUE(env::problems().empty());
+  Setting tiers("TORCH_XLA_TIERS", "sometimes");
+  Setting typo("TORCH_XLA_CACHE_DIRR", "x");
+  EXPECT_EQ(env::problems(),
+            (std::vector<std::string>{
+                "environment variable TORCH_XLA_TIERS has the value 'sometimes': it must be "
+                "counted, async, off or never",
+                "environment variable TORCH_XLA_CACHE_DIRR is not one of torch_xla and has no "
+                "effect: did you mean TORCH_XLA_CACHE_DIR? docs/environment.md lists all"}));
+  EXPECT_EQ(refusal([] { env::choice("TORCH_XLA_TIERS"); }), env::problems()[0]);
 }
 
 TEST(EnvTest, DocumentsEachVariable) {

@@ -192,9 +192,10 @@ at::Tensor HostAccess::view(const at::Tensor& tensor) {
 
 at::Tensor HostAccess::adopt(const at::Tensor& result, int device) {
   TORCH_CHECK_NOT_IMPLEMENTED(
-      result.layout() == c10::kStrided && result.device().is_cpu(),
-      "the xla device has only strided tensors, an operator returned one of layout ",
-      result.layout(), " on ", result.device());
+      result.layout() == c10::kStrided && result.device().is_cpu() && !result.is_quantized(),
+      "the xla device has only strided tensors of plain dtypes, an operator returned one of "
+      "layout ",
+      result.layout(), " and dtype ", result.scalar_type(), " on ", result.device());
   auto wrap = [&](const c10::Storage& storage) {
     at::Tensor tensor = make_tensor(storage, result.scalar_type(), result.sizes(), result.strides(),
                                     result.storage_offset());

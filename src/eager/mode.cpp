@@ -17,13 +17,10 @@ std::atomic<bool> on{false};
 
 // Decided by the first operation, because setting the flag must not start the client.
 Mode choose_mode() {
-  std::string wanted = env::string("TORCH_XLA_EAGER");
+  std::string wanted = env::choice("TORCH_XLA_EAGER");
   bool host_memory = pjrt::client().host_memory();
   if (wanted == "pjrt") {
     return Mode::Programs;
-  }
-  if (wanted != "host" && !wanted.empty()) {
-    throw Error("TORCH_XLA_EAGER=" + wanted + ": expected host or pjrt");
   }
   if (wanted == "host" && !host_memory) {
     throw Error("TORCH_XLA_EAGER=host: the memory of " + pjrt::client().platform_name() +

@@ -95,7 +95,15 @@ void Execution::compute(const std::string& name, std::optional<size_t>& culprit)
       structure->give_up_interpreting();
       variant = structure->choose(*graph_, name, options);
     }
-    launch(*variant, name);
+    try {
+      launch(*variant, name);
+    } catch (const Error&) {
+      // Called one by one, the kernels say which operation it was, and of which line.
+      const bool can_repeat = variant->may_fail && graph_->partitions == 1;
+      if (!can_repeat || !pjrt::client().host_memory() || !interpret_now(name, culprit)) {
+        throw;
+      }
+    }
   } catch (const LoweringError& error) {
     culprit = error.node();
     throw;
@@ -187,6 +195,7 @@ void Execution::compute_without(size_t culprit, const std::string& name) {
   }
   auto graph = std::make_shared<Graph>(extract(*graph_, inputs, outputs));
   graph->xla_options = graph_->xla_options;
+  graph->precision = graph_->precision;
   finish_graph(*graph);
   std::unique_ptr<Execution> rest;
   {

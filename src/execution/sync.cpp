@@ -3,6 +3,7 @@
 #include "base/location.h"
 #include "execution/launcher.h"
 #include "execution/placement.h"
+#include "execution/settings.h"
 #include "graph/collect.h"
 #include "metrics/metrics.h"
 #include "sharding/spmd.h"
@@ -66,9 +67,7 @@ Run prepare(int device, std::vector<StatePtr> states, bool donate, RunMode mode 
   if (donate) {
     assign_donations(*graph, former);
   }
-  if (const ActiveRegion* region = current_region()) {
-    graph->xla_options = region->function->xla_options;
-  }
+  apply_settings(*graph);
   graph->numbers_are_inputs = mode == RunMode::Eager;
   finish_graph(*graph);
   std::string name = default_name(*graph, mode);
@@ -261,7 +260,9 @@ DeviceDataPtr materialize_data(const at::Tensor& tensor) {
 
 pjrt::BufferPtr materialize(const at::Tensor& tensor) { return materialize_data(tensor)->buffer(); }
 
-std::string pending_text(const std::vector<at::Tensor>& tensors, GraphText kind) {
+namespace {
+
+std::string text_of(const std::vector<StatePtr>& states, GraphText kind) {
   Graph graph;
   LaunchTurn turn;
   {
@@ -269,18 +270,18 @@ std::string pending_text(const std::vector<at::Tensor>& tensors, GraphText kind)
     std::vector<Value> outputs;
     std::vector<StorageState*> holders;
     std::vector<const Node*> former;
-    for (const at::Tensor& tensor : tensors) {
-      StorageState& state = *state_of(tensor);
-      if (state.pending()) {
-        outputs.push_back(state.value());
-        holders.push_back(&state);
-        former.push_back(state.committed.get());
+    for (const StatePtr& state : states) {
+      if (state->pending()) {
+        outputs.push_back(state->value());
+        holders.push_back(state.get());
+        former.push_back(state->committed.get());
       }
     }
     graph = collect_graph(outputs);
     if (spmd_enabled()) {
       place_graph(graph, holders, former);
     }
+    apply_settings(graph);
     finish_graph(graph);
   }
   if (kind == GraphText::Ir) {
@@ -292,5 +293,17 @@ std::string pending_text(const std::vector<at::Tensor>& tensors, GraphText kind)
   return kind == GraphText::StableHlo ? variant->program->text()
                                       : variant->program->executable().optimized_hlo();
 }
+
+}  // namespace
+
+std::string pending_text(const std::vector<at::Tensor>& tensors, GraphText kind) {
+  std::vector<StatePtr> states;
+  for (const at::Tensor& tensor : tensors) {
+    states.push_back(state_of(tensor));
+  }
+  return text_of(states, kind);
+}
+
+std::string pending_text(int device, GraphText kind) { return text_of(all_pending(device), kind); }
 
 }  // namespace torch_xla

@@ -38,5 +38,6 @@ at::Tensor upload(const at::Tensor& source, int device);
 // The graph that a sync of these tensors would run, as text.
 enum class GraphText { Ir, StableHlo, OptimizedHlo };
 std::string pending_text(const std::vector<at::Tensor>& tensors, GraphText kind);
+std::string pending_text(int device, GraphText kind);
 
 }  // namespace torch_xla

@@ -88,6 +88,8 @@ bool covers_storage(const at::Tensor& tensor) {
 at::Tensor to_cpu(const at::Tensor& tensor) {
   at::AutoDispatchBelowADInplaceOrView guard;
   at::Tensor window = window_on_host(frame_on_host(*materialize_data(tensor)), tensor);
+  window._set_conj(tensor.is_conj());
+  window._set_neg(tensor.is_neg());
   auto options = at::TensorOptions().dtype(tensor.scalar_type());
   at::Tensor result = is_dense_permutation(tensor.sizes(), tensor.strides())
                           ? at::empty_strided(tensor.sizes(), tensor.strides(), options)

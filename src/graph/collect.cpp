@@ -124,6 +124,9 @@ void finish_graph(Graph& graph) {
     hasher.add(std::string_view(name));
     hasher.add(std::string_view(value));
   }
+  if (graph.precision != "DEFAULT") {
+    hasher.add(std::string_view(graph.precision));
+  }
   if (graph.partitions > 1) {
     hasher.add(static_cast<uint64_t>(graph.partitions));
     for (ShardingPtr sharding : graph.input_shardings) {

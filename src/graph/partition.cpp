@@ -220,6 +220,21 @@ Graph extract(const Graph& graph, const std::vector<GraphValue>& inputs,
   return part;
 }
 
+namespace {
+
+// Where the value is among others, to which it is added if it is not.
+int32_t place_in(std::vector<GraphValue>& values, GraphValue value) {
+  auto found = std::find_if(values.begin(), values.end(), [&](GraphValue other) {
+    return other.producer == value.producer && other.index == value.index;
+  });
+  if (found == values.end()) {
+    found = values.insert(found, value);
+  }
+  return static_cast<int32_t>(found - values.begin());
+}
+
+}  // namespace
+
 Partition partition(const Graph& joint, const std::vector<InputRole>& roles,
                     size_t forward_outputs) {
   auto split = joint.outputs.begin() + static_cast<std::ptrdiff_t>(forward_outputs);
@@ -245,9 +260,7 @@ Partition partition(const Graph& joint, const std::vector<InputRole>& roles,
     backward_inputs.push_back({-1, static_cast<uint32_t>(i)});
   }
   for (GraphValue value : parts.saved) {
-    if (value.producer >= 0) {
-      results.push_back(value);
-    }
+    parts.saved_outputs.push_back(value.producer < 0 ? -1 : place_in(results, value));
   }
   parts.forward = extract(joint, forward_inputs, results);
   parts.backward = extract(joint, backward_inputs, gradients);

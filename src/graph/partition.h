@@ -16,9 +16,10 @@ struct Partition {
   Graph forward;   // inputs: primals and constants, as in the joint graph
   Graph backward;  // inputs: `saved`, then constants, then tangents
   // What the forward keeps for the backward, as values of the joint graph: inputs as they are,
-  // the others being further outputs of `forward`, in this order.
+  // the others being outputs of `forward`.
   std::vector<GraphValue> saved;
-  std::vector<int32_t> constants;  // joint inputs with that role
+  std::vector<int32_t> saved_outputs;  // parallel: which output, or -1 for an input
+  std::vector<int32_t> constants;      // joint inputs with that role
   std::vector<int32_t> tangents;
 };
 

@@ -61,6 +61,7 @@ TEST(Partition, CheapValuesAreComputedAgain) {
   Partition parts = split(joint, tangent);
   ASSERT_EQ(parts.saved.size(), 1u);
   EXPECT_EQ(joint.nodes[parts.saved[0].producer].node, dear.node);
+  EXPECT_EQ(parts.saved_outputs, std::vector<int32_t>{1});
   EXPECT_EQ(parts.forward.outputs.size(), 2u);
   EXPECT_EQ(parts.forward.nodes.size(), 3u);
   EXPECT_EQ(parts.backward.nodes.size(), 2u);  // the cheap one again, and the gradient
@@ -76,6 +77,16 @@ TEST(Partition, ArgumentsAreKeptRatherThanWhatIsComputedFromThem) {
   Partition parts = split(joint, tangent);
   ASSERT_EQ(parts.saved.size(), 1u);
   EXPECT_LT(parts.saved[0].producer, 0);
+  EXPECT_EQ(parts.forward.outputs.size(), 1u);
+}
+
+TEST(Partition, WhatIsReturnedAndKeptIsOneOutput) {
+  Value x = parameter(8), tangent = parameter(8);
+  Value result = op(false, 8, {x});
+  Value gradient = op(true, 8, {tangent, result});
+  Partition parts = split(collect_graph({result, gradient}), tangent);
+  ASSERT_EQ(parts.saved.size(), 1u);
+  EXPECT_EQ(parts.saved_outputs, std::vector<int32_t>{0});
   EXPECT_EQ(parts.forward.outputs.size(), 1u);
 }
 

@@ -63,7 +63,8 @@ class ChangingPlaces {
         Place& known = places_.try_emplace(key.low(), Place{node.numbers[i], false}).first->second;
         known.changes = known.changes || !same_number(known.last, node.numbers[i]);
         known.last = node.numbers[i];
-        changes[entry.first_number + i] = known.changes;
+        // What a pure function computes on the host for each call is seldom the same twice.
+        changes[entry.first_number + i] = known.changes || node.signature->tier == Tier::Call;
       }
     }
     return changes;

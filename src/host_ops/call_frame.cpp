@@ -78,7 +78,8 @@ class CallFrame {
           numbers.push_back(Number::of(*static_cast<const std::complex<double>*>(data)));
           break;
         default:
-          numbers.push_back({signature_.number_kinds[i], *static_cast<const int64_t*>(data), {}});
+          numbers.push_back(Number::of(*static_cast<const int64_t*>(data)));
+          numbers.back().kind = signature_.number_kinds[i];
       }
     }
     return numbers;

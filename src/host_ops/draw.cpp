@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "host_ops/philox.h"
+#include "lower/lower_state.h"
 
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
@@ -11,6 +12,8 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/erfinv.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/isfinite.h>
+#include <ATen/ops/logical_and.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/scalar_tensor.h>
@@ -53,6 +56,7 @@ class Draw {
        c10::ArrayRef<Number> numbers, uint64_t* state)
       : signature_(signature), operands_(operands), numbers_(numbers), bits_(state) {}
 
+  const Signature& signature() const { return signature_; }
   const OutputSpec& output(size_t i = 0) const { return signature_.outputs[i]; }
   c10::IntArrayRef sizes() const { return output().sizes; }
 
@@ -296,9 +300,20 @@ Results draw_random(Draw& d) {
 }
 Results draw_permutation(Draw& d) { return {d.permutation()}; }
 
+// As PyTorch's kernel for the CPU, which is not the one that draws here.
+void check_probabilities(const at::Tensor& weights) {
+  TORCH_CHECK(at::logical_and(weights >= 0, at::isfinite(weights)).all().item<bool>(),
+              "probability tensor contains either `inf`, `nan` or element < 0");
+  TORCH_CHECK((weights.sum(-1) > 0).all().item<bool>(),
+              "invalid multinomial distribution (sum of probabilities <= 0)");
+}
+
 // multinomial(self, num_samples, replacement)
 Results draw_multinomial(Draw& d) {
   at::Tensor self = d.tensor(0, float_of(d.tensor(0).scalar_type()));
+  if (is_checked(d.signature())) {
+    check_probabilities(self);
+  }
   const int64_t samples = d.integer(1), categories = self.size(-1);
   const int64_t rows = self.numel() / categories;
   at::Tensor weights = self.reshape({rows, categories});

@@ -19,7 +19,7 @@ class Registry {
  public:
   void add(const Signature& signature, const c10::OperatorHandle& op) {
     std::lock_guard<std::mutex> lock(mutex_);
-    ops_.try_emplace(signature.hash, Entry{&signature, op, nullptr});
+    ops_.try_emplace(signature.hash, Entry{&signature, op.schema(), op, nullptr});
   }
   const KernelCall* find(uint64_t id) {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -28,20 +28,35 @@ class Registry {
       return nullptr;
     }
     Entry& entry = found->second;
-    if (!entry.call) {
-      entry.call = std::make_unique<const KernelCall>(*entry.signature, entry.op);
+    if (!entry.op) {
+      auto op = c10::Dispatcher::singleton().findSchema(entry.schema.operator_name());
+      entry.op = op && op->schema() == entry.schema ? op : std::nullopt;
+    }
+    if (entry.op && !entry.call) {
+      entry.call = std::make_unique<const KernelCall>(*entry.signature, *entry.op);
     }
     return entry.call.get();
+  }
+  void forget(const c10::OperatorHandle& op) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (auto& [id, entry] : ops_) {
+      if (entry.op == op) {
+        entry.op.reset();
+        retired_.push_back(std::move(entry.call));
+      }
+    }
   }
 
  private:
   struct Entry {
     const Signature* signature;
-    c10::OperatorHandle op;
+    c10::FunctionSchema schema;
+    std::optional<c10::OperatorHandle> op;
     std::unique_ptr<const KernelCall> call;  // made when first called
   };
   std::mutex mutex_;
   std::unordered_map<uint64_t, Entry> ops_;
+  std::vector<std::unique_ptr<const KernelCall>> retired_;  // a program may be inside
 };
 
 Registry& registry() {
@@ -64,7 +79,9 @@ ffi::Error call_host_op(ffi::ThreadPool pool, int64_t id, ffi::RemainingArgs arg
                         ffi::RemainingRets results) {
   const KernelCall* call = registry().find(static_cast<uint64_t>(id));
   if (call == nullptr) {
-    return ffi::Error::Internal("host operator " + std::to_string(id) + " is not registered");
+    return ffi::Error::Internal(
+        "an operator of this program is not defined any more as it was when "
+        "it was called: call it again");
   }
   std::vector<void*> inputs;
   std::vector<void*> outputs;
@@ -107,6 +124,8 @@ void register_host_op(const Signature& signature, const c10::OperatorHandle& op)
   host_calls_available();  // a lowering may choose a host call later
   registry().add(signature, op);
 }
+
+void forget_host_op(const c10::OperatorHandle& op) { registry().forget(op); }
 
 const KernelCall* find_kernel_call(const Signature& signature) {
   return registry().find(signature.hash);

@@ -13,7 +13,11 @@ bool host_calls_available();
 // mutates its arguments when no functional form exists. `signature` lives as long as the process.
 void register_host_op(const Signature& signature, const c10::OperatorHandle& op);
 
-// The call of such a signature; null if it was never registered.
+// The call of such a signature; null if it was never registered, or its operator is gone.
 const KernelCall* find_kernel_call(const Signature& signature);
+
+// The operator is about to be removed: a notebook that defines it again, say. Calls recorded before
+// are those of the next operator with the same schema.
+void forget_host_op(const c10::OperatorHandle& op);
 
 }  // namespace torch_xla

@@ -4,6 +4,7 @@
 #include "base/location.h"
 #include "host_ops/draw.h"
 #include "host_ops/host_ops.h"
+#include "interpret/control.h"
 #include "ir/window.h"
 #include "lower/internal.h"
 
@@ -67,18 +68,27 @@ c10::Storage memory_of(at::Tensor result, const OutputSpec& spec, const Signatur
 }
 
 // What the user has to know of, rather than a type that this kernel does not take: an index that
-// does not exist, or whatever the user's own operator says.
+// does not exist, a division by zero, or whatever the user's own operator says.
 bool is_about_values(const c10::Error& error, const Node& node) {
+  constexpr const char* kComplaints[] = {"out of bounds",      "out of range",
+                                         "in the valid range", "invalid max index",
+                                         "ZeroDivisionError",  "probability tensor contains",
+                                         "invalid multinomial"};
   const std::string& message = error.msg();
   return dynamic_cast<const c10::IndexError*>(&error) != nullptr ||
-         message.find("out of bounds") != std::string::npos ||
-         message.find("out of range") != std::string::npos ||
+         std::any_of(std::begin(kComplaints), std::end(kComplaints),
+                     [&](const char* text) { return message.find(text) != std::string::npos; }) ||
          (node.signature->computation == nullptr && !node.signature->op.starts_with("aten::"));
 }
 
 class Interpreter {
  public:
-  Interpreter(const Graph& graph, std::vector<c10::Storage> inputs) : graph_(graph) {
+  // `given`: the numbers of the call, if the graph is a computation's.
+  Interpreter(const Graph& graph, std::vector<c10::Storage> inputs, c10::ArrayRef<Number> given)
+      : graph_(graph), numbers_(graph.numbers) {
+    for (Number& number : numbers_) {
+      number = number.parameter < 0 ? number : given[static_cast<size_t>(number.parameter)];
+    }
     first_.reserve(graph.nodes.size());
     size_t values = inputs.size();
     for (const GraphNode& entry : graph.nodes) {
@@ -159,7 +169,7 @@ class Interpreter {
     for (size_t i = 0; i < count; ++i) {
       operands.push_back(take(index(graph_.operands[entry.first_operand + i])));
     }
-    const c10::ArrayRef<Number> numbers(graph_.numbers.data() + entry.first_number,
+    const c10::ArrayRef<Number> numbers(numbers_.data() + entry.first_number,
                                         entry.node->numbers.size());
     std::vector<c10::Storage> results = compute(signature, std::move(operands), numbers);
     for (size_t i = 0; i < results.size(); ++i) {
@@ -173,7 +183,7 @@ class Interpreter {
                                            std::vector<c10::Storage> operands,
                                            c10::ArrayRef<Number> numbers) {
     if (signature.computation) {
-      return Interpreter(signature.computation->graph, std::move(operands)).run(nullptr);
+      return run_computation(*signature.computation, std::move(operands), numbers);
     }
     if (signature.lower == &lower_zeros) {
       return {zeros(signature.outputs[0].frame)};
@@ -211,9 +221,20 @@ class Interpreter {
       std::memset(bytes + known, 0, nbytes - known);
       memory = std::move(copy);
     }
-    window_tensor(memory, window_of_operand(signature, 0, numbers))
-        .copy_(window_tensor(operands[1], window_of_operand(signature, 1, numbers)));
+    overwrite(window_tensor(memory, window_of_operand(signature, 0, numbers)),
+              window_tensor(operands[1], window_of_operand(signature, 1, numbers)));
     return memory;
+  }
+
+  // Of what is written to an expanded dimension the last stays.
+  static void overwrite(at::Tensor window, at::Tensor update) {
+    for (int64_t i = 0; i < window.dim(); ++i) {
+      if (window.stride(i) == 0 && window.size(i) > 1) {
+        update = update.narrow(i, window.size(i) - 1, 1);
+        window = window.narrow(i, 0, 1);
+      }
+    }
+    window.copy_(update);
   }
 
   static std::vector<at::Tensor> windows(const Signature& signature,
@@ -307,6 +328,7 @@ class Interpreter {
   }
 
   const Graph& graph_;
+  std::vector<Number> numbers_;       // the graph's, as this run has them
   std::vector<c10::Storage> values_;  // inputs, then the nodes' outputs
   std::vector<size_t> first_;         // per node: its first output
   std::vector<uint32_t> uses_;        // per value: still to come
@@ -315,8 +337,8 @@ class Interpreter {
 }  // namespace
 
 std::vector<c10::Storage> interpret(const Graph& graph, std::vector<c10::Storage> inputs,
-                                    size_t* culprit) {
-  return Interpreter(graph, std::move(inputs)).run(culprit);
+                                    size_t* culprit, c10::ArrayRef<Number> given) {
+  return Interpreter(graph, std::move(inputs), given).run(culprit);
 }
 
 }  // namespace torch_xla

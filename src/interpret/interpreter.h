@@ -20,8 +20,9 @@ class NotInterpretable : public Error {
 
 // `inputs`: the memory of the graph's inputs, which is only read; they are released at their last
 // use. Gives each output in memory of its own. Errors of kernels come with the user's line; then
-// `culprit`, if given, is the node's number.
+// `culprit`, if given, is the node's number. `given`: the numbers of the call, if the graph is a
+// computation's.
 std::vector<c10::Storage> interpret(const Graph& graph, std::vector<c10::Storage> inputs,
-                                    size_t* culprit = nullptr);
+                                    size_t* culprit = nullptr, c10::ArrayRef<Number> given = {});
 
 }  // namespace torch_xla

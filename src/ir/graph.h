@@ -36,6 +36,8 @@ struct Graph {
   bool numbers_are_inputs = false;
   // Options of XLA for this graph by name, part of the hash.
   std::map<std::string, std::string> xla_options;
+  // Of products and convolutions: "DEFAULT", "HIGH" or "HIGHEST"; part of the hash.
+  std::string precision = "DEFAULT";
 
   // A program over several devices (sharding/): how each input lies on them, and how each output
   // must; null: as the compiler chooses. Empty for a program of one device.
@@ -53,12 +55,32 @@ struct Graph {
   }
 };
 
+struct Computation;
+
+// How a node of the tier Call runs its computation.
+struct Control {
+  enum class Kind : uint8_t {
+    Call,   // once
+    If,     // this or `otherwise`, as operand 0 (a bool) says; the others are inputs
+    While,  // as long as the first carried value (a bool) is true
+    Scan,   // `length` times
+  };
+  Kind kind = Kind::Call;
+  std::shared_ptr<const Computation> otherwise;
+  // A loop's operands are carried values, which the computation's first outputs replace; stacks,
+  // of which it sees a slice each time; and values that stay. Its further outputs are stacked.
+  size_t carried = 0, sliced = 0;
+  int64_t length = 0;
+  bool reverse = false;
+};
+
 // A graph over Parameter inputs, kept by a signature and inlined or called by its nodes. `hash`
 // covers the numbers' values too: computations with equal hashes are one function of a module.
 struct Computation {
   std::string name;
   Graph graph;
   uint64_t hash = 0;
+  Control control;
 };
 
 }  // namespace torch_xla

@@ -74,13 +74,16 @@ struct Window {
 struct Number {
   enum class Kind : uint8_t { Bool, Int, Double, Complex };
   Kind kind = Kind::Int;
+  // In a Computation: its value is this one of the numbers that a call gives (Double); what stands
+  // here is what it was when the computation was traced.
+  int32_t parameter = -1;
   int64_t integer = 0;            // Bool, Int
   std::complex<double> floating;  // Double (real part), Complex
 
-  static Number of(bool value) { return {Kind::Bool, value, {}}; }
-  static Number of(int64_t value) { return {Kind::Int, value, {}}; }
-  static Number of(double value) { return {Kind::Double, 0, value}; }
-  static Number of(std::complex<double> value) { return {Kind::Complex, 0, value}; }
+  static Number of(bool value) { return {Kind::Bool, -1, value, {}}; }
+  static Number of(int64_t value) { return {Kind::Int, -1, value, {}}; }
+  static Number of(double value) { return {Kind::Double, -1, 0, value}; }
+  static Number of(std::complex<double> value) { return {Kind::Complex, -1, 0, value}; }
 
   bool is_integral() const { return kind == Kind::Bool || kind == Kind::Int; }
   double to_double() const {
@@ -95,7 +98,7 @@ struct Number {
 // The same kind and bits: a NaN is itself, 0.0 is not -0.0.
 inline bool same_number(const Number& x, const Number& y) {
   auto bits = [](double v) { return std::bit_cast<uint64_t>(v); };
-  return x.kind == y.kind && x.integer == y.integer &&
+  return x.kind == y.kind && x.parameter == y.parameter && x.integer == y.integer &&
          bits(x.floating.real()) == bits(y.floating.real()) &&
          bits(x.floating.imag()) == bits(y.floating.imag());
 }

@@ -2,15 +2,30 @@
 
 #include "base/error.h"
 #include "base/location.h"
+#include "lower/composite.h"
+#include "lower/control.h"
 #include "lower/lower_state.h"
 
 #include <cctype>
 #include <deque>
+#include <functional>
+#include <map>
 #include <unordered_map>
 
 namespace torch_xla {
 
 namespace {
+
+// Numbers of a computation, as values of its function: `given` are those that its calls give.
+std::vector<LoweredNumber> numbers_of_call(const Graph& graph, const Vals& given,
+                                           std::deque<bool>& pinned) {
+  std::vector<LoweredNumber> numbers;
+  for (const Number& number : graph.numbers) {
+    const Val input = number.parameter < 0 ? Val() : given.at(number.parameter);
+    numbers.push_back({number, input, &pinned.emplace_back(false)});
+  }
+  return numbers;
+}
 
 // Numbers of one graph, as values of the open function.
 std::vector<LoweredNumber> place_numbers(Builder& b, const Graph& graph,
@@ -64,29 +79,20 @@ class ModuleLowering {
     auto value_of = [&](GraphValue v) {
       return v.producer < 0 ? inputs[v.index] : values[v.producer][v.index];
     };
+    const CompositePlan plan = find_composites(graph);
     for (size_t n = 0; n < graph.nodes.size(); ++n) {
-      const GraphNode& entry = graph.nodes[n];
-      const Node& node = *entry.node;
-      const Location& location = location_of(node.location);
-      b_.set_location(location.file, location.line,
-                      path_of(scope, location.scope, node.signature->op));
-      LowerContext::State state;
-      for (size_t i = 0; i < node.operands.size(); ++i) {
-        state.frames.push_back(value_of(graph.operands[entry.first_operand + i]));
+      if (plan.inside[n] || !values[n].empty()) {
+        continue;
       }
-      for (size_t i = 0; i < node.numbers.size(); ++i) {
-        state.numbers.push_back(numbers[entry.first_number + i]);
+      if (plan.composite_of[n] >= 0) {
+        const Composite& composite = plan.composites[plan.composite_of[n]];
+        const Vals outputs = lower_composite(graph, composite, value_of, numbers, scope);
+        for (size_t i = 0; i < outputs.size(); ++i) {
+          values[composite.outputs[i]] = {outputs[i]};
+        }
+        continue;
       }
-      const size_t calls = b_.custom_call_count();
-      try {
-        values[n] = node.signature->tier == Tier::Call
-                        ? call(*node.signature, state)
-                        : lower_node(b_, *node.signature, std::move(state), host_calls_);
-      } catch (const std::exception& error) {
-        throw LoweringError("cannot lower " + node_description(node) + ": " + error.what(), n);
-      }
-      may_fail_ =
-          may_fail_ || (b_.custom_call_count() > calls && kernel_may_raise(node.signature->op));
+      values[n] = lower_one(graph, n, value_of, numbers, scope);
     }
     Vals results;
     for (GraphValue output : graph.outputs) {
@@ -98,56 +104,143 @@ class ModuleLowering {
   bool may_fail() const { return may_fail_; }
 
  private:
+  using ValueOf = std::function<Val(GraphValue)>;
+
+  Vals lower_one(const Graph& graph, size_t n, const ValueOf& value_of,
+                 const std::vector<LoweredNumber>& numbers, const std::string& scope) {
+    const GraphNode& entry = graph.nodes[n];
+    const Node& node = *entry.node;
+    const Location& location = location_of(node.location);
+    b_.set_location(location.file, location.line,
+                    path_of(scope, location.scope, node.signature->op));
+    LowerContext::State state;
+    for (size_t i = 0; i < node.operands.size(); ++i) {
+      state.frames.push_back(value_of(graph.operands[entry.first_operand + i]));
+    }
+    for (size_t i = 0; i < node.numbers.size(); ++i) {
+      state.numbers.push_back(numbers[entry.first_number + i]);
+    }
+    const size_t calls = b_.custom_call_count();
+    Vals results;
+    try {
+      results = node.signature->tier == Tier::Call
+                    ? call(*node.signature, state)
+                    : lower_node(b_, *node.signature, std::move(state), host_calls_);
+    } catch (const std::exception& error) {
+      throw LoweringError("cannot lower " + node_description(node) + ": " + error.what(), n);
+    }
+    may_fail_ = may_fail_ || (b_.custom_call_count() > calls && kernel_may_raise(*node.signature));
+    return results;
+  }
+
+  // The marked part as a function, and a composite that stands for its call. Numbers that are
+  // inputs of the program are arguments, too.
+  Vals lower_composite(const Graph& graph, const Composite& composite, const ValueOf& value_of,
+                       const std::vector<LoweredNumber>& numbers, const std::string& scope) {
+    Vals arguments;
+    for (GraphValue argument : composite.arguments) {
+      arguments.push_back(value_of(argument));
+    }
+    std::vector<LoweredNumber> inner = numbers;
+    std::vector<size_t> passed;
+    for (size_t n : composite.body) {
+      const GraphNode& entry = graph.nodes[n];
+      for (size_t i = entry.first_number; i < entry.first_number + entry.node->numbers.size();
+           ++i) {
+        if (inner[i].input) {
+          passed.push_back(i);
+          arguments.push_back(inner[i].input);
+        }
+      }
+    }
+    const std::string function =
+        c_name(composite.name) + "_impl_" + std::to_string(++composite_count_);
+    b_.begin_function(function, false);
+    std::map<std::pair<int32_t, uint32_t>, Val> known;
+    for (GraphValue argument : composite.arguments) {
+      known[{argument.producer, argument.index}] = b_.parameter(graph.type(argument));
+    }
+    for (size_t i : passed) {
+      inner[i].input = b_.parameter(numbers[i].input.type());
+    }
+    const ValueOf inside = [&](GraphValue v) { return known.at({v.producer, v.index}); };
+    for (size_t n : composite.body) {
+      const Vals results = lower_one(graph, n, inside, inner, scope);
+      for (uint32_t i = 0; i < results.size(); ++i) {
+        known[{static_cast<int32_t>(n), i}] = results[i];
+      }
+    }
+    Vals results;
+    for (size_t n : composite.outputs) {
+      results.push_back(lower_one(graph, n, inside, inner, scope)[0]);
+    }
+    b_.end_function(results);
+    return b_.composite(composite.name, composite.attributes, function, arguments, results);
+  }
+
   Vals call(const Signature& signature, LowerContext::State& state) {
     LowerContext context(b_, signature, state, host_calls_);
     Vals arguments;
-    std::vector<TensorType> results;
     for (size_t i = 0; i < signature.operands.size(); ++i) {
       arguments.push_back(context.tensor(i));
     }
-    for (const OutputSpec& output : signature.outputs) {
-      results.push_back(output.frame);
+    for (size_t i = 0; i < signature.number_kinds.size(); ++i) {
+      arguments.push_back(context.number(signature.operands.size() + i, DType::Double));
     }
-    return b_.call(function_of(*signature.computation), arguments, results);
+    auto call = [this](const Computation& computation, const Vals& inputs) {
+      std::vector<TensorType> results;
+      for (GraphValue output : computation.graph.outputs) {
+        results.push_back(computation.graph.type(output));
+      }
+      return b_.call(function_of(computation, inputs.size()), inputs, results);
+    };
+    return lower_control(b_, signature, arguments, call);
   }
 
-  const std::string& function_of(const Computation& computation) {
+  static std::string c_name(std::string name) {
+    for (char& c : name) {
+      c = std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
+    }
+    return name;
+  }
+
+  // Numbers follow the computation's own inputs.
+  const std::string& function_of(const Computation& computation, size_t input_count) {
     auto [found, inserted] = functions_.try_emplace(computation.hash);
     if (inserted) {
-      std::string name = computation.name;
-      for (char& c : name) {
-        c = std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
-      }
-      std::string unique = name + "_" + std::to_string(functions_.size());
+      std::string unique = c_name(computation.name) + "_" + std::to_string(functions_.size());
       found->second = unique;
-      emit(computation, unique);
+      emit(computation, input_count - computation.graph.inputs.size(), unique);
     }
     return functions_.at(computation.hash);
   }
 
-  void emit(const Computation& computation, const std::string& function) {
+  void emit(const Computation& computation, size_t number_count, const std::string& function) {
     b_.begin_function(function, false);
     Vals inputs;
     for (const NodePtr& input : computation.graph.inputs) {
       inputs.push_back(b_.parameter(input->type(0)));
     }
+    Vals given;
+    for (size_t i = 0; i < number_count; ++i) {
+      given.push_back(b_.parameter({DType::Double, {}}));
+    }
     std::deque<bool> pinned;
-    std::vector<LoweredNumber> numbers =
-        place_numbers(b_, computation.graph, NumberPlacement{}, {}, {}, pinned);
+    std::vector<LoweredNumber> numbers = numbers_of_call(computation.graph, given, pinned);
     b_.end_function(lower_nodes(computation.graph, inputs, numbers, computation.name));
   }
 
   Builder& b_;
   const HostCalls host_calls_;
   bool may_fail_ = false;
+  size_t composite_count_ = 0;
   std::unordered_map<uint64_t, std::string> functions_;  // by Computation::hash
 };
 
 Vals inline_computation(Builder& b, const Computation& computation, const Vals& frames,
                         HostCalls host_calls) {
   std::deque<bool> pinned;
-  std::vector<LoweredNumber> numbers =
-      place_numbers(b, computation.graph, NumberPlacement{}, {}, {}, pinned);
+  std::vector<LoweredNumber> numbers = numbers_of_call(computation.graph, {}, pinned);
   return ModuleLowering(b, host_calls).lower_nodes(computation.graph, frames, numbers, "");
 }
 
@@ -163,7 +256,11 @@ Vals lower_node(Builder& b, const Signature& signature, LowerContext::State stat
   LowerContext context(b, signature, state, host_calls);
   switch (signature.tier) {
     case Tier::Direct:
-      signature.lower(context);
+      if (host_calls != HostCalls::Never && is_checked(signature)) {
+        lower_host_call(context, state);
+      } else {
+        signature.lower(context);
+      }
       break;
     case Tier::Decomposition:
       state.results = inline_computation(b, *signature.computation, state.frames, host_calls);
@@ -216,6 +313,7 @@ void annotate(Builder& b, const Graph& graph) {
 LoweredModule lower_graph(const Graph& graph, const std::string& name,
                           const NumberPlacement& placement, HostCalls host_calls) {
   Builder b(name);
+  b.set_precision(graph.precision);
   b.begin_function("main", true);
   Vals inputs;
   for (const NodePtr& input : graph.inputs) {

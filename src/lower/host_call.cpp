@@ -1,8 +1,11 @@
 // An operator as a custom call of an ATen kernel (host_ops/). Operands are frames as they lie in
 // memory: the kernel sees the same strided tensors that CPU PyTorch would, nothing is copied.
+#include "base/env.h"
 #include "base/error.h"
 #include "lower/graph_lowering.h"
 #include "lower/lower_state.h"
+
+#include <algorithm>
 
 namespace torch_xla {
 
@@ -24,7 +27,26 @@ Val number_operand(Builder& b, const LoweredNumber& number) {
 
 }  // namespace
 
-bool kernel_may_raise(const std::string& op) {
+bool is_checked(const Signature& signature) {
+  if (!env::flag("TORCH_XLA_CHECK_INDICES")) {
+    return false;
+  }
+  auto is_one_of = [&](std::initializer_list<const char*> names) {
+    return std::any_of(names.begin(), names.end(),
+                       [&](const char* name) { return signature.op.starts_with(name); });
+  };
+  return is_one_of({"aten::index", "aten::_index_put_impl", "aten::embedding",
+                    "aten::_embedding_bag", "aten::gather", "aten::scatter", "aten::nll_loss",
+                    "aten::take", "aten::put", "aten::multi_margin_loss", "aten::multinomial"}) ||
+         (c10::isIntegralType(signature.outputs[0].dtype, false) &&
+          is_one_of({"aten::div", "aten::floor_divide", "aten::remainder", "aten::fmod"}));
+}
+
+bool kernel_may_raise(const Signature& signature) {
+  const std::string& op = signature.op;
+  if (is_checked(signature)) {
+    return true;
+  }
   for (const char* total :
        {"aten::convolution", "aten::mm", "aten::addmm", "aten::linear", "aten::sort",
         "aten::mkldnn", "aten::normal", "aten::exponential", "aten::cauchy", "aten::log_normal",

@@ -24,7 +24,10 @@ struct LowerContext::State {
 void lower_host_call(LowerContext& c, LowerContext::State& state);
 // Whether the operator's CPU kernel refuses some values (an index, a singular matrix), or is not
 // known; others refuse sizes and types only, which were checked when they were recorded.
-bool kernel_may_raise(const std::string& op);
+bool kernel_may_raise(const Signature& signature);
+// TORCH_XLA_CHECK_INDICES: whether the CPU's kernel is called because it refuses values (an index
+// out of range, a division by zero) that a program would take.
+bool is_checked(const Signature& signature);
 
 // Lowers one node: picks its tier, returns its outputs' frames.
 Vals lower_node(Builder& b, const Signature& signature, LowerContext::State state,

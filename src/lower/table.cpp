@@ -31,6 +31,7 @@ const LowerTable& lower_table() {
     register_pool(*entries);
     register_linalg(*entries);
     register_optimizer(*entries);
+    register_own(*entries);
     return entries;
   }();
   return *table;

@@ -48,5 +48,6 @@ void register_pool(LowerTable& table);         // pooling, upsampling
 void register_random(LowerTable& table);       // uniform, normal, dropout, randperm
 void register_linalg(LowerTable& table);       // cholesky, triangular_solve, fft
 void register_optimizer(LowerTable& table);    // fused Adam, AdamW, SGD
+void register_own(LowerTable& table);          // torch_xla::stablehlo, optimization_barrier
 
 }  // namespace torch_xla

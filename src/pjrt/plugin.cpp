@@ -24,8 +24,8 @@ Finder& finder() {
 }
 
 std::string path_from_environment() {
-  std::string path = env::string("TORCH_XLA_PLUGIN_PATH");
-  return path.empty() ? env::string("PJRT_PLUGIN_LIBRARY_PATH") : path;
+  std::string path = env::path("TORCH_XLA_PLUGIN_PATH");
+  return path.empty() ? env::path("PJRT_PLUGIN_LIBRARY_PATH") : path;
 }
 
 std::string path_from_finder(const std::string& device) {

@@ -62,7 +62,7 @@ void write_dump(const std::filesystem::path& path, const std::string& text) {
 }
 
 void dump(const ProgramSource& source, const std::string& key, pjrt::Executable& executable) {
-  std::filesystem::path directory = env::string("TORCH_XLA_DUMP_DIR");
+  std::filesystem::path directory = env::path("TORCH_XLA_DUMP_DIR");
   if (directory.empty()) {
     return;
   }
@@ -133,10 +133,17 @@ void store(DiskCache& cache, const ProgramSource& source, const std::string& key
   cache.store(key, source.name, bytes);
 }
 
+std::atomic<int64_t> live_programs{0};
+
 }  // namespace
+
+Program::~Program() { --live_programs; }
+
+int64_t live_program_count() { return live_programs; }
 
 Program::Program(ProgramSource source, pjrt::ExecutablePtr executable, bool from_disk)
     : source_(std::move(source)), executable_(std::move(executable)), from_disk_(from_disk) {
+  ++live_programs;
   source_.text_with_locations.clear();
   if (!source_.readable.empty()) {
     source_.text = std::move(source_.readable);
@@ -161,7 +168,7 @@ ProgramPtr load_or_compile(ProgramSource source) {
 }
 
 std::string default_cache_directory() {
-  std::string directory = env::string("TORCH_XLA_CACHE_DIR");
+  std::string directory = env::path("TORCH_XLA_CACHE_DIR");
   if (!directory.empty()) {
     return directory;
   }

@@ -21,6 +21,9 @@ struct ProgramSource {
 class Program {
  public:
   Program(ProgramSource source, pjrt::ExecutablePtr executable, bool from_disk);
+  ~Program();
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
   const std::string& name() const { return source_.name; }
   const std::string& text() const { return source_.text; }
   pjrt::Executable& executable() const { return *executable_; }
@@ -32,6 +35,9 @@ class Program {
   bool from_disk_;
 };
 using ProgramPtr = std::shared_ptr<const Program>;
+
+// Programs in memory.
+int64_t live_program_count();
 
 // From the disk cache, or compiled and stored there. Throws on compile errors, naming the program;
 // a cache that cannot be used only warns. Blocks; call without locks.

@@ -11,6 +11,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/zeros.h>
+#include <c10/util/FunctionRef.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -20,7 +21,8 @@ namespace {
 
 const at::Tensor& tensor_of(const PureEntry& entry, const PureEntry::Input& input,
                             const Tensors& arguments) {
-  return input.argument >= 0 ? arguments[input.argument] : entry.handles[input.handle].tensor;
+  return input.argument >= 0 ? arguments[input.argument]
+                             : entry.handles[input.handle].place.find(arguments);
 }
 
 StatePtr new_state(int device) {
@@ -51,6 +53,38 @@ at::Tensor as_traced(const at::Tensor& gradient, const PureEntry::Result& result
   return dense.copy_(gradient);
 }
 
+// One node; a gradient per GradientInput that is wanted.
+Tensors record_backward(const PureEntry& entry, const std::vector<StatePtr>& saved,
+                        const Tensors& tangents, const CallNumbers& numbers,
+                        c10::function_ref<bool(size_t)> wanted) {
+  const PureEntry::Gradient& gradient = *entry.gradient;
+  Tensors results(gradient.inputs.size());
+  for (size_t i = 0; i < results.size(); ++i) {
+    const PureEntry::GradientInput& input = gradient.inputs[i];
+    if (input.output >= 0 && wanted(i)) {
+      results[i] = empty_tensor(input.dtype, input.sizes, input.strides, entry.device);
+    }
+  }
+  current_location();
+  NodePtr node = make_call_node(gradient.backward, numbers);
+  TraceLock lock;
+  for (const StatePtr& state : saved) {
+    node->operands.push_back(value_of(*state));
+  }
+  for (const StatePtr& constant : entry.constants) {
+    node->operands.push_back(constant->value());
+  }
+  for (const at::Tensor& tangent : tangents) {
+    node->operands.push_back(value_of(*tangent.unsafeGetTensorImpl()));
+  }
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (results[i].defined()) {
+      state_of(results[i])->set_value({node, static_cast<uint32_t>(gradient.inputs[i].output)});
+    }
+  }
+  return results;
+}
+
 }  // namespace
 
 SavedValues::SavedValues(const PureEntry& entry, const Tensors& arguments)
@@ -69,9 +103,7 @@ SavedValues::SavedValues(const PureEntry& entry, const Tensors& arguments)
       }
       item.tensor = hooks_ ? tensor : at::Tensor();
     } else if (hooks_) {
-      const TensorType& type = saved.input >= 0
-                                   ? entry.forward->computation->graph.inputs[saved.input]->type(0)
-                                   : entry.forward->outputs[saved.output].frame;
+      const TensorType& type = saved_type(entry, saved);
       item.tensor = empty_tensor(type.dtype, type.dims, row_major_strides(type.dims), entry.device);
       item.state = state_of(item.tensor);
     } else {
@@ -128,9 +160,10 @@ std::vector<StatePtr> SavedValues::unpack(const PureEntry& entry) {
   return states;
 }
 
-PureBackward::PureBackward(EntryPtr entry, const Tensors& arguments)
+PureBackward::PureBackward(EntryPtr entry, const Tensors& arguments, const CallNumbers& numbers)
     : entry_(std::move(entry)),
       arguments_(arguments),
+      numbers_(numbers),
       saved_(std::make_unique<SavedValues>(*entry_, arguments)) {}
 
 std::string PureBackward::name() const { return "PureBackward(" + entry_->name + ")"; }
@@ -165,32 +198,16 @@ Tensors PureBackward::run(const Tensors& tangents) {
 }
 
 Tensors PureBackward::record(const std::vector<StatePtr>& saved, const Tensors& tangents) {
-  const PureEntry::Gradient& gradient = *entry_->gradient;
-  Tensors results(gradient.inputs.size());
-  for (size_t i = 0; i < results.size(); ++i) {
-    const PureEntry::GradientInput& input = gradient.inputs[i];
-    if (input.output >= 0 && task_should_compute_output(i)) {
-      results[i] = empty_tensor(input.dtype, input.sizes, input.strides, entry_->device);
-    }
+  return record_backward(*entry_, saved, tangents, numbers_,
+                         [&](size_t i) { return task_should_compute_output(i); });
+}
+
+Tensors call_backward(const PureEntry& entry, const Tensors& kept, const Tensors& tangents) {
+  std::vector<StatePtr> saved;
+  for (const at::Tensor& tensor : kept) {
+    saved.push_back(state_of(tensor));
   }
-  current_location();
-  NodePtr node = make_call_node(gradient.backward);
-  TraceLock lock;
-  for (const StatePtr& state : saved) {
-    node->operands.push_back(value_of(*state));
-  }
-  for (const StatePtr& constant : entry_->constants) {
-    node->operands.push_back(constant->value());
-  }
-  for (const at::Tensor& tangent : tangents) {
-    node->operands.push_back(value_of(*tangent.unsafeGetTensorImpl()));
-  }
-  for (size_t i = 0; i < results.size(); ++i) {
-    if (results[i].defined()) {
-      state_of(results[i])->set_value({node, static_cast<uint32_t>(gradient.inputs[i].output)});
-    }
-  }
-  return results;
+  return record_backward(entry, saved, tangents, {}, [](size_t) { return true; });
 }
 
 namespace {
@@ -199,7 +216,8 @@ namespace {
 // function is run again: random numbers repeat, and effects happen once.
 class FormerValues {
  public:
-  FormerValues(const PureEntry& entry, const std::vector<StatePtr>& former) {
+  FormerValues(const PureEntry& entry, const Tensors& arguments,
+               const std::vector<StatePtr>& former) {
     for (size_t i = 0; i < former.size(); ++i) {
       const PureEntry::Input& input = entry.inputs[i];
       if (!former[i]) {
@@ -208,8 +226,9 @@ class FormerValues {
       TORCH_CHECK(input.argument < 0, "the pure function ", entry.name,
                   " changes an argument in place and cannot be differentiated twice: clone the "
                   "argument inside the function");
-      tensors_.push_back(input.generator.defined() ? xla_generator(input.generator).state_tensor()
-                                                   : entry.handles[input.handle].tensor);
+      tensors_.push_back(input.generator.defined()
+                             ? xla_generator(input.generator).state_tensor()
+                             : entry.handles[input.handle].place.find(arguments));
       now_.push_back(new_state(entry.device));
       TraceLock lock;
       c10::TensorImpl& impl = *tensors_.back().unsafeGetTensorImpl();
@@ -234,7 +253,7 @@ class FormerValues {
 }  // namespace
 
 Tensors PureBackward::differentiate(const Tensors& tangents) {
-  FormerValues then(*entry_, saved_->former());
+  FormerValues then(*entry_, arguments_, saved_->former());
   return torch_xla::differentiate(entry_, arguments_, tangents);
 }
 
@@ -253,13 +272,15 @@ torch::autograd::variable_list PureBackward::apply(torch::autograd::variable_lis
   return at::GradMode::is_enabled() ? differentiate(tangents) : run(tangents);
 }
 
-c10::intrusive_ptr<PureBackward> make_backward(const EntryPtr& entry, const Tensors& arguments) {
-  auto node = c10::make_intrusive<PureBackward>(entry, arguments);
+c10::intrusive_ptr<PureBackward> make_backward(const EntryPtr& entry, const Tensors& arguments,
+                                               const CallNumbers& numbers) {
+  auto node = c10::make_intrusive<PureBackward>(entry, arguments, numbers);
   torch::autograd::edge_list edges;
   edges.reserve(entry->gradient->inputs.size());
   for (const PureEntry::GradientInput& input : entry->gradient->inputs) {
     edges.push_back(torch::autograd::impl::gradient_edge(
-        input.argument >= 0 ? arguments[input.argument] : entry->handles[input.handle].tensor));
+        input.argument >= 0 ? arguments[input.argument]
+                            : entry->handles[input.handle].place.find(arguments)));
   }
   node->set_next_edges(std::move(edges));
   return node;

@@ -40,7 +40,7 @@ class SavedValues {
 
 class PureBackward : public torch::autograd::Node {
  public:
-  PureBackward(EntryPtr entry, const Tensors& arguments);
+  PureBackward(EntryPtr entry, const Tensors& arguments, const CallNumbers& numbers);
 
   SavedValues& saved() { return *saved_; }
   std::string name() const override;
@@ -55,11 +55,13 @@ class PureBackward : public torch::autograd::Node {
 
   EntryPtr entry_;
   Tensors arguments_;
+  const CallNumbers numbers_;
   std::unique_ptr<SavedValues> saved_;
 };
 
 // A node whose edges lead to the arguments and closed-over tensors that need gradients.
-c10::intrusive_ptr<PureBackward> make_backward(const EntryPtr& entry, const Tensors& arguments);
+c10::intrusive_ptr<PureBackward> make_backward(const EntryPtr& entry, const Tensors& arguments,
+                                               const CallNumbers& numbers);
 
 // Makes the node the history of a result.
 void connect(const at::Tensor& result, const c10::intrusive_ptr<PureBackward>& node);

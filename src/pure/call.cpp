@@ -8,6 +8,8 @@
 #include "record/generator.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/_conj.h>
+#include <ATen/ops/_neg_view.h>
 #include <ATen/ops/as_strided.h>
 #include <ATen/ops/view_as_complex.h>
 #include <ATen/ops/view_as_real.h>
@@ -23,54 +25,46 @@ at::Tensor generator_state(const at::Generator& generator) {
   return xla_generator(generator).state_tensor();
 }
 
-// The value of one input, with the trace lock held.
-Value input_value(const PureEntry& entry, const PureEntry::Input& input, const Tensors& arguments,
-                  const Tensors& generator_states, size_t index) {
-  if (input.argument >= 0) {
-    return value_of(*arguments[input.argument].unsafeGetTensorImpl());
-  }
-  if (input.handle >= 0) {
-    return value_of(*entry.handles[input.handle].tensor.unsafeGetTensorImpl());
-  }
-  if (input.generator.defined()) {
-    return value_of_state(*generator_states[index].unsafeGetTensorImpl(), input.generator);
-  }
-  return value_of(*input.state);
+const at::Tensor& input_tensor(const PureEntry& entry, size_t index, const Tensors& arguments,
+                               const Tensors& generator_states) {
+  const PureEntry::Input& input = entry.inputs[index];
+  return input.argument >= 0 ? arguments[input.argument]
+         : input.handle >= 0 ? entry.handles[input.handle].place.find(arguments)
+                             : generator_states[index];
 }
 
-const at::Tensor& input_tensor(const PureEntry& entry, const PureEntry::Input& input,
-                               const Tensors& arguments, const Tensors& generator_states,
-                               size_t index) {
-  return input.argument >= 0 ? arguments[input.argument]
-         : input.handle >= 0 ? entry.handles[input.handle].tensor
-                             : generator_states[index];
+at::Tensor with_lazy_bits(at::Tensor view, const Result& result) {
+  if (view.is_conj() != result.conj) {
+    view = at::_conj(view);
+  }
+  return view.is_neg() == result.neg ? view : at::_neg_view(view);
 }
 
 at::Tensor view_like(const at::Tensor& base, const Result& result) {
   at::Tensor source = result.requires_grad ? base : base.detach();
-  if (source.scalar_type() == result.dtype) {
-    return at::as_strided(source, result.sizes, result.strides, result.offset);
-  }
-  if (result.requires_grad) {
+  if (source.scalar_type() != result.dtype && result.requires_grad) {
     source = source.is_complex() ? at::view_as_real(source) : at::view_as_complex(source);
-    return at::as_strided(source, result.sizes, result.strides, result.offset);
+  }
+  if (source.scalar_type() == result.dtype) {
+    return with_lazy_bits(at::as_strided(source, result.sizes, result.strides, result.offset),
+                          result);
   }
   at::Tensor view =
       make_tensor(base.storage(), result.dtype, result.sizes, result.strides, result.offset);
   if (!base.is_inference()) {
     view.unsafeGetTensorImpl()->set_version_counter(base.unsafeGetTensorImpl()->version_counter());
   }
-  return view;
+  return with_lazy_bits(std::move(view), result);
 }
 
 // The forward node with its operands; new values go to the inputs it writes and to `storages`.
-NodePtr record_forward(const PureEntry& entry, const Tensors& arguments,
+NodePtr record_forward(const PureEntry& entry, const Tensors& arguments, const CallNumbers& numbers,
                        const Tensors& generator_states, const std::vector<c10::Storage>& storages,
                        SavedValues* saved) {
-  NodePtr node = make_call_node(entry.forward);
+  NodePtr node = make_call_node(entry.forward, numbers);
   TraceLock lock;
   for (size_t i = 0; i < entry.inputs.size(); ++i) {
-    node->operands.push_back(input_value(entry, entry.inputs[i], arguments, generator_states, i));
+    node->operands.push_back(input_value(entry, i, arguments, generator_states));
   }
   for (const StatePtr& constant : entry.constants) {
     node->operands.push_back(constant->value());
@@ -82,37 +76,32 @@ NodePtr record_forward(const PureEntry& entry, const Tensors& arguments,
     saved->fill(entry, node);
   }
   for (size_t i = 0; i < entry.inputs.size(); ++i) {
-    const PureEntry::Input& input = entry.inputs[i];
-    if (input.written >= 0) {
-      assign_value(
-          *input_tensor(entry, input, arguments, generator_states, i).unsafeGetTensorImpl(),
-          {node, static_cast<uint32_t>(input.written)});
+    if (const int32_t output = entry.inputs[i].written; output >= 0) {
+      assign_input(entry, i, arguments, generator_states, {node, static_cast<uint32_t>(output)});
     }
   }
   return node;
 }
 
-Tensors record_call(const EntryPtr& pointer, const Tensors& arguments) {
-  const PureEntry& entry = *pointer;
-  Tensors generator_states;
-  for (const PureEntry::Input& input : entry.inputs) {
-    if (input.generator.defined()) {
-      generator_states.resize(entry.inputs.size());
-      generator_states[static_cast<size_t>(&input - entry.inputs.data())] =
-          generator_state(input.generator);
-    }
-  }
+std::vector<c10::Storage> result_storages(const PureEntry& entry) {
   std::vector<c10::Storage> storages;
   storages.reserve(entry.storages.size());
   for (const PureEntry::ResultStorage& storage : entry.storages) {
     check_allocation(storage.nbytes, entry.device);
     storages.push_back(make_storage(storage.nbytes, entry.device));
   }
+  return storages;
+}
+
+Tensors record_call(const EntryPtr& pointer, const Tensors& arguments, const CallNumbers& numbers) {
+  const PureEntry& entry = *pointer;
+  const Tensors states = generator_states(entry);
+  const std::vector<c10::Storage> storages = result_storages(entry);
   c10::intrusive_ptr<PureBackward> backward;
   if (entry.gradient) {
-    backward = make_backward(pointer, arguments);
+    backward = make_backward(pointer, arguments, numbers);
   }
-  record_forward(entry, arguments, generator_states, storages,
+  record_forward(entry, arguments, numbers, states, storages,
                  backward ? &backward->saved() : nullptr);
   bump_versions(entry, arguments);
   Tensors results = make_results(entry, storages, arguments);
@@ -127,12 +116,74 @@ Tensors record_call(const EntryPtr& pointer, const Tensors& arguments) {
 
 }  // namespace
 
-NodePtr make_call_node(const std::shared_ptr<const Signature>& signature) {
+Tensors generator_states(const PureEntry& entry) {
+  Tensors states;
+  for (size_t i = 0; i < entry.inputs.size(); ++i) {
+    if (entry.inputs[i].generator.defined()) {
+      states.resize(entry.inputs.size());
+      states[i] = generator_state(entry.inputs[i].generator);
+    }
+  }
+  return states;
+}
+
+Value input_value(const PureEntry& entry, size_t index, const Tensors& arguments,
+                  const Tensors& generator_states) {
+  const PureEntry::Input& input = entry.inputs[index];
+  if (input.argument >= 0 || input.handle >= 0) {
+    return value_of(*input_tensor(entry, index, arguments, generator_states).unsafeGetTensorImpl());
+  }
+  if (input.generator.defined()) {
+    return value_of_state(*generator_states[index].unsafeGetTensorImpl(), input.generator);
+  }
+  return value_of(*input.state);
+}
+
+void assign_input(const PureEntry& entry, size_t index, const Tensors& arguments,
+                  const Tensors& generator_states, Value value) {
+  assign_value(*input_tensor(entry, index, arguments, generator_states).unsafeGetTensorImpl(),
+               std::move(value));
+}
+
+const TensorType& saved_type(const PureEntry& entry, const PureEntry::Saved& saved) {
+  return saved.input >= 0 ? entry.forward->computation->graph.inputs[saved.input]->type(0)
+                          : entry.forward->outputs[saved.output].frame;
+}
+
+Tensors call_keeping(const PureEntry& entry, const Tensors& arguments, Tensors& kept) {
+  const Tensors states = generator_states(entry);
+  const std::vector<c10::Storage> storages = result_storages(entry);
+  const std::vector<PureEntry::Saved> none;
+  const auto& all_saved = entry.gradient ? entry.gradient->saved : none;
+  kept.clear();
+  for (const PureEntry::Saved& saved : all_saved) {
+    const TensorType& type = saved_type(entry, saved);
+    kept.push_back(empty_tensor(type.dtype, type.dims, row_major_strides(type.dims), entry.device));
+  }
+  const NodePtr node = record_forward(entry, arguments, {}, states, storages, nullptr);
+  {
+    TraceLock lock;
+    for (size_t i = 0; i < kept.size(); ++i) {
+      const PureEntry::Saved& saved = all_saved[i];
+      assign_value(*kept[i].unsafeGetTensorImpl(),
+                   saved.input >= 0 ? node->operands[saved.input] : Value{node, saved.output});
+    }
+  }
+  bump_versions(entry, arguments);
+  return make_results(entry, storages, arguments);
+}
+
+NodePtr make_call_node(const std::shared_ptr<const Signature>& signature,
+                       const CallNumbers& numbers) {
+  TORCH_INTERNAL_ASSERT(numbers.size() == signature->number_kinds.size());
   NodePtr node = c10::make_intrusive<Node>();
   node->signature = signature.get();
   node->signature_owner = signature;
   node->location = last_location();
   node->operands.reserve(signature->operands.size());
+  for (double number : numbers) {
+    node->numbers.push_back(Number::of(number));
+  }
   return node;
 }
 
@@ -145,18 +196,20 @@ Tensors make_results(const PureEntry& entry, const std::vector<c10::Storage>& st
       case Result::Kind::New:
         results.push_back(make_tensor(storages[result.index], result.dtype, result.sizes,
                                       result.strides, result.offset));
+        results.back()._set_conj(result.conj);
+        results.back()._set_neg(result.neg);
         break;
       case Result::Kind::Argument:
         results.push_back(arguments[result.index]);
         break;
       case Result::Kind::Handle:
-        results.push_back(entry.handles[result.index].tensor);
+        results.push_back(entry.handles[result.index].place.find(arguments));
         break;
       case Result::Kind::ArgumentView:
         results.push_back(view_like(arguments[result.index], result));
         break;
       case Result::Kind::HandleView:
-        results.push_back(view_like(entry.handles[result.index].tensor, result));
+        results.push_back(view_like(entry.handles[result.index].place.find(arguments), result));
         break;
     }
   }
@@ -166,7 +219,7 @@ Tensors make_results(const PureEntry& entry, const std::vector<c10::Storage>& st
 const StatePtr& operand_state(const PureEntry& entry, const PureEntry::Input& input,
                               const Tensors& arguments) {
   return input.argument >= 0         ? state_of(arguments[input.argument])
-         : input.handle >= 0         ? state_of(entry.handles[input.handle].tensor)
+         : input.handle >= 0         ? state_of(entry.handles[input.handle].place.find(arguments))
          : input.generator.defined() ? state_of(generator_state(input.generator))
                                      : input.state;
 }
@@ -176,22 +229,33 @@ void bump_versions(const PureEntry& entry, const Tensors& arguments) {
     if (input.written < 0 || input.generator.defined()) {
       continue;
     }
-    const at::Tensor& tensor =
-        input.argument >= 0 ? arguments[input.argument] : entry.handles[input.handle].tensor;
+    const at::Tensor& tensor = input.argument >= 0
+                                   ? arguments[input.argument]
+                                   : entry.handles[input.handle].place.find(arguments);
     if (!tensor.is_inference()) {
       tensor.unsafeGetTensorImpl()->bump_version();
     }
   }
 }
 
-Tensors call_entry(const EntryPtr& pointer, const Tensors& arguments) {
+void write_gradients(const PureEntry& entry, const Tensors& arguments, Tensors& results) {
+  for (const PureEntry::GradientWrite& write : entry.gradient_writes) {
+    const at::Tensor& leaf = write.leaf.owner(arguments);
+    leaf.mutable_grad() = write.result < 0 ? at::Tensor() : results[write.result];
+  }
+  results.resize(entry.returned);
+}
+
+Tensors call_entry(const EntryPtr& pointer, const Tensors& arguments, const CallNumbers& numbers) {
   for (int32_t marked : pointer->marked) {
     arguments[marked].set_requires_grad(true);
   }
   if (!eager::enabled()) {
-    return record_call(pointer, arguments);
+    Tensors results = record_call(pointer, arguments, numbers);
+    write_gradients(*pointer, arguments, results);
+    return results;
   }
-  if (std::optional<Tensors> results = launch_entry(pointer, arguments)) {
+  if (std::optional<Tensors> results = launch_entry(pointer, arguments, numbers)) {
     return std::move(*results);
   }
   std::vector<StatePtr> operands;
@@ -199,12 +263,13 @@ Tensors call_entry(const EntryPtr& pointer, const Tensors& arguments) {
     operands.push_back(operand_state(*pointer, input, arguments));
   }
   sync_storages(operands);  // what is pending stays out of the call's program
-  Tensors results = record_call(pointer, arguments);
+  Tensors results = record_call(pointer, arguments, numbers);
   // Written operands and kept values are results of the same program.
   for (const at::Tensor& result : results) {
     operands.push_back(state_of(result));
   }
   sync_storages(operands, pointer->name);
+  write_gradients(*pointer, arguments, results);
   return results;
 }
 

@@ -37,11 +37,30 @@ struct PureEntry {
     StatePtr state;           // or one without a tensor (then the entry is transient)
     int32_t written = -1;     // the forward's output that is its new value
   };
+  // A tensor that a call finds by itself: a closed-over one, or the gradient of a leaf.
+  struct Place {
+    at::Tensor tensor;
+    int32_t argument = -1;  // or this argument
+    bool gradient = false;  // its `grad`
+
+    const at::Tensor& owner(const Tensors& arguments) const {
+      return argument >= 0 ? arguments[argument] : tensor;
+    }
+    // As it is now; undefined for a leaf without gradient.
+    const at::Tensor& find(const Tensors& arguments) const {
+      return gradient ? owner(arguments).grad() : owner(arguments);
+    }
+  };
   // A closed-over tensor, read anew at each call; `key` is what the trace relied on.
   struct Handle {
-    at::Tensor tensor;
+    Place place;
     Words key;
     int32_t input = -1;  // the input whose storage it is on
+  };
+  // What a call does to a leaf's `grad`, beyond writing to it in place.
+  struct GradientWrite {
+    Place leaf;
+    int32_t result = -1;  // it becomes this result, or nothing
   };
   struct ResultStorage {
     uint32_t output = 0;
@@ -61,6 +80,7 @@ struct PureEntry {
     Dims sizes, strides;
     int64_t offset = 0;
     bool requires_grad = false;
+    bool conj = false, neg = false;  // PyTorch's lazy bits
   };
   // A tensor that gradients flow into.
   struct GradientInput {
@@ -90,8 +110,11 @@ struct PureEntry {
   std::vector<Handle> handles;
   std::vector<ResultStorage> storages;
   std::vector<Result> results;
-  std::vector<int32_t> marked;         // arguments told to require gradients
-  std::unique_ptr<Gradient> gradient;  // null: nothing to differentiate
+  size_t returned = 0;  // the results that the function returns come first
+  std::vector<GradientWrite> gradient_writes;
+  std::vector<Place> without_gradient;  // leaves that had none, where that matters
+  std::vector<int32_t> marked;          // arguments told to require gradients
+  std::unique_ptr<Gradient> gradient;   // null: nothing to differentiate
   std::shared_ptr<PureCallee> callee;
   // Made when a gradient is differentiated (pure_function.h, derivative_of).
   struct Derivative {
@@ -109,14 +132,19 @@ struct PureEntry {
 };
 using EntryPtr = std::shared_ptr<const PureEntry>;
 
+// The numbers that a trace does not fix, in the order in which it met them.
+using CallNumbers = std::vector<double>;
+
 // Calls the traced computation: one node for the forward, and one more when a gradient asks for it.
 // In eager mode it is compiled and run here. Any thread; without locks, the GIL too in eager mode.
-Tensors call_entry(const EntryPtr& entry, const Tensors& arguments);
+Tensors call_entry(const EntryPtr& entry, const Tensors& arguments,
+                   const CallNumbers& numbers = {});
 
 // The same as a program of its own, launched at once without recording anything; compiled first if
 // need be; what is pending runs before. Nothing where that cannot be done: when the call wants
 // gradients, is inside a trace, reads what was never written, or runs on several devices. Any
 // thread, without locks and the GIL.
-std::optional<Tensors> launch_entry(const EntryPtr& entry, const Tensors& arguments);
+std::optional<Tensors> launch_entry(const EntryPtr& entry, const Tensors& arguments,
+                                    const CallNumbers& numbers = {});
 
 }  // namespace torch_xla

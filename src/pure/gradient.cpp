@@ -74,7 +74,7 @@ class DifferentiatedCallee : public PureCallee {
     }
     for (const PureEntry::GradientInput& input : entry->gradient->inputs) {
       sources.push_back(input.argument >= 0 ? arguments[input.argument]
-                                            : entry->handles[input.handle].tensor);
+                                            : entry->handles[input.handle].place.find(arguments));
     }
     Tensors gradients = gradients_of(results, Tensors(split, inputs.end()), sources, true);
     Tensors defined;

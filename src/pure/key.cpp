@@ -92,6 +92,11 @@ uint64_t hash_words(const Words& words) {
 }
 
 bool handles_match(const PureEntry& entry, const Tensors& arguments) {
+  for (const PureEntry::Place& leaf : entry.without_gradient) {
+    if (leaf.find(arguments).defined()) {
+      return false;
+    }
+  }
   if (entry.handles.empty()) {
     return true;
   }
@@ -103,7 +108,11 @@ bool handles_match(const PureEntry& entry, const Tensors& arguments) {
     if (input.argument >= 0) {
       state_of(arguments[input.argument])->visit = {epoch, static_cast<uint32_t>(i)};
     } else if (input.handle >= 0) {
-      StorageState& state = *state_of(entry.handles[input.handle].tensor);
+      const at::Tensor& tensor = entry.handles[input.handle].place.find(arguments);
+      if (!tensor.defined()) {
+        return false;
+      }
+      StorageState& state = *state_of(tensor);
       if (state.visit.epoch == epoch) {
         return false;
       }
@@ -111,9 +120,13 @@ bool handles_match(const PureEntry& entry, const Tensors& arguments) {
     }
   }
   for (const PureEntry::Handle& handle : entry.handles) {
-    const StorageState& state = *state_of(handle.tensor);
+    const at::Tensor& tensor = handle.place.find(arguments);
+    if (!tensor.defined()) {
+      return false;
+    }
+    const StorageState& state = *state_of(tensor);
     words.clear();
-    append_tensor(words, handle.tensor);
+    append_tensor(words, tensor);
     if (words != handle.key || state.visit.epoch != epoch ||
         state.visit.index != static_cast<uint32_t>(handle.input)) {
       return false;

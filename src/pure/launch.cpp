@@ -1,6 +1,7 @@
 // A call as a program of its own: what it reads is there, so that nothing needs to be recorded, and
 // the graph is known from the last time.
 #include "execution/launcher.h"
+#include "execution/settings.h"
 #include "execution/sync.h"
 #include "graph/collect.h"
 #include "pure/entry.h"
@@ -27,7 +28,8 @@ namespace {
 
 class Launch {
  public:
-  Launch(const PureEntry& entry, const Tensors& arguments) : entry_(entry), arguments_(arguments) {}
+  Launch(const PureEntry& entry, const Tensors& arguments, const CallNumbers& numbers)
+      : entry_(entry), arguments_(arguments), numbers_(numbers) {}
 
   // False: something is missing, and the call must be recorded.
   bool prepare() {
@@ -56,7 +58,9 @@ class Launch {
     const ActiveRegion* region = current_region();
     execution_->run(region != nullptr ? region->function->name : entry_.name);
     bump_versions(entry_, arguments_);
-    return make_results(entry_, result_storages(), arguments_);
+    Tensors results = make_results(entry_, result_storages(), arguments_);
+    write_gradients(entry_, arguments_, results);
+    return results;
   }
 
  private:
@@ -91,21 +95,32 @@ class Launch {
   }
 
   void choose_plan() {
-    const ActiveRegion* region = current_region();
-    const std::map<std::string, std::string> none;
-    const auto& options = region != nullptr ? region->function->xla_options : none;
+    const auto options = current_options();
     std::vector<bool> donated = donatable();
     if (!entry_.plan || entry_.plan->donated != donated ||
-        entry_.plan->graph.xla_options != options) {
+        entry_.plan->graph.xla_options != options || entry_.plan->graph.precision != precision()) {
       entry_.plan = make_plan(std::move(donated), options);
     }
-    plan_ = entry_.plan;
+    plan_ = with_numbers(entry_.plan);
+  }
+
+  std::shared_ptr<const LaunchPlan> with_numbers(std::shared_ptr<const LaunchPlan> plan) const {
+    const std::vector<Number>& planned = plan->graph.numbers;
+    if (std::equal(planned.begin(), planned.end(), numbers_.begin(), numbers_.end(),
+                   [](const Number& x, double y) { return same_number(x, Number::of(y)); })) {
+      return plan;
+    }
+    auto changed = std::make_shared<LaunchPlan>(*plan);
+    changed->graph.numbers.assign(numbers_.size(), {});
+    std::transform(numbers_.begin(), numbers_.end(), changed->graph.numbers.begin(),
+                   [](double value) { return Number::of(value); });
+    return changed;
   }
 
   std::shared_ptr<const LaunchPlan> make_plan(
       std::vector<bool> donated, const std::map<std::string, std::string>& options) const {
     auto plan = std::make_shared<LaunchPlan>();
-    NodePtr call = make_call_node(entry_.forward);
+    NodePtr call = make_call_node(entry_.forward, numbers_);
     for (size_t i = 0; i < leaves_.size(); ++i) {
       call->operands.push_back({make_parameter_node(leaves_[i]->type(0)), 0});
     }
@@ -133,6 +148,7 @@ class Launch {
     plan->graph = collect_graph(outputs);
     plan->graph.donated = std::move(donors);
     plan->graph.xla_options = options;
+    plan->graph.precision = precision();
     finish_graph(plan->graph);
     plan->donated = donated_inputs(plan->graph);
     return plan;
@@ -165,6 +181,7 @@ class Launch {
 
   const PureEntry& entry_;
   const Tensors& arguments_;
+  const CallNumbers& numbers_;
   std::vector<StorageState*> operands_;
   std::vector<StatePtr> kept_;  // operands that nobody else may keep
   std::vector<NodePtr> leaves_;
@@ -174,7 +191,8 @@ class Launch {
 
 }  // namespace
 
-std::optional<Tensors> launch_entry(const EntryPtr& entry, const Tensors& arguments) {
+std::optional<Tensors> launch_entry(const EntryPtr& entry, const Tensors& arguments,
+                                    const CallNumbers& numbers) {
   if (entry->gradient || entry->transient || !entry->marked.empty() || spmd_enabled() ||
       current_scope() != nullptr) {
     return std::nullopt;
@@ -182,11 +200,13 @@ std::optional<Tensors> launch_entry(const EntryPtr& entry, const Tensors& argume
   const bool writes = std::any_of(entry->inputs.begin(), entry->inputs.end(),
                                   [](const auto& input) { return input.written >= 0; });
   if (entry->storages.empty() && !writes) {
-    return make_results(*entry, {}, arguments);  // nothing to compute
+    Tensors results = make_results(*entry, {}, arguments);  // nothing to compute
+    write_gradients(*entry, arguments, results);
+    return results;
   }
   constexpr int kTries = 3;  // other threads may record meanwhile
   for (int i = 0; i < kTries; ++i) {
-    Launch launch(*entry, arguments);
+    Launch launch(*entry, arguments, numbers);
     if (launch.prepare()) {
       return launch.run();
     }

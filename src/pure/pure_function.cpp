@@ -39,8 +39,8 @@ Tensors PureFunction::call(uint64_t static_key, const Tensors& arguments, MakeCa
 
 bool PureFunction::checks() const { return options_.check || env::flag("TORCH_XLA_CHECK_PURE"); }
 
-std::optional<PureFunction::Traced> PureFunction::find(const Query& query,
-                                                       const Tensors& arguments) {
+std::optional<PureFunction::Traced> PureFunction::find(const Query& query, const Tensors& arguments,
+                                                       Accepts accepts) {
   static metrics::Counter& hits = metrics::counter("PureHit");
   std::vector<Traced> alive;  // an entry dropped by another thread must not die under the lock
   {
@@ -53,7 +53,7 @@ std::optional<PureFunction::Traced> PureFunction::find(const Query& query,
     }
   }
   for (Traced& traced : alive) {
-    if (!handles_match(*traced.entry, arguments)) {
+    if (!handles_match(*traced.entry, arguments) || !accepts(traced.annotation.get())) {
       continue;
     }
     hits.add();
@@ -73,7 +73,7 @@ std::optional<PureFunction::Traced> PureFunction::find(const Query& query,
 }
 
 PureFunction::Traced PureFunction::find_or_trace(const Query& query, const Tensors& arguments,
-                                                 MakeCallee make) {
+                                                 MakeCallee make, Accepts accepts) {
   // Never waits inside a trace: whoever makes the other one may be waiting for this thread.
   bool may_wait = current_scope() == nullptr;
   auto busy = [&] {
@@ -84,7 +84,7 @@ PureFunction::Traced PureFunction::find_or_trace(const Query& query, const Tenso
     return found != tracing_.end() && found->second != std::this_thread::get_id();
   };
   while (true) {
-    if (std::optional<Traced> traced = find(query, arguments)) {
+    if (std::optional<Traced> traced = find(query, arguments, accepts)) {
       if (checks()) {
         check_again(*traced->entry, arguments);
       }

@@ -44,12 +44,16 @@ class PureFunction {
     EntryPtr entry;
     std::shared_ptr<void> annotation;  // what the callee kept
   };
+  // Whether the trace holds for the call, as far as its annotation knows. Called without locks.
+  using Accepts = c10::function_ref<bool(void* annotation)>;
+  static bool always(void*) { return true; }
   static Query query(uint64_t static_key, const Tensors& arguments);
   // The trace for this kind of call, if there is one. Quick: takes locks for moments only.
-  std::optional<Traced> find(const Query& query, const Tensors& arguments);
+  std::optional<Traced> find(const Query& query, const Tensors& arguments, Accepts accepts);
   // The same, made now if need be: `make` is asked for the function only then. To be called without
   // locks (Python's included), because other threads may be waited for.
-  Traced find_or_trace(const Query& query, const Tensors& arguments, MakeCallee make);
+  Traced find_or_trace(const Query& query, const Tensors& arguments, MakeCallee make,
+                       Accepts accepts = always);
   // All of it, and the call.
   Tensors call(uint64_t static_key, const Tensors& arguments, MakeCallee make);
 

@@ -6,7 +6,27 @@
 namespace torch_xla {
 
 // A node that calls the signature's computation; operands are still to be added.
-NodePtr make_call_node(const std::shared_ptr<const Signature>& signature);
+NodePtr make_call_node(const std::shared_ptr<const Signature>& signature,
+                       const CallNumbers& numbers = {});
+
+// The states of the generators among an entry's inputs, at the inputs' places.
+Tensors generator_states(const PureEntry& entry);
+
+// The value of input `index`, with the trace lock held.
+Value input_value(const PureEntry& entry, size_t index, const Tensors& arguments,
+                  const Tensors& generator_states);
+// Gives a written input its new value, with the trace lock held.
+void assign_input(const PureEntry& entry, size_t index, const Tensors& arguments,
+                  const Tensors& generator_states, Value value);
+
+// The frame of a value that the gradient saves.
+const TensorType& saved_type(const PureEntry& entry, const PureEntry::Saved& saved);
+
+// The forward's call by itself; `kept` becomes the values that the gradient saves, each the whole
+// of a storage of its own.
+Tensors call_keeping(const PureEntry& entry, const Tensors& arguments, Tensors& kept);
+// The gradient's call on such values: a gradient per GradientInput, undefined where there is none.
+Tensors call_backward(const PureEntry& entry, const Tensors& kept, const Tensors& tangents);
 
 // The storage that an input stands for.
 const StatePtr& operand_state(const PureEntry& entry, const PureEntry::Input& input,
@@ -15,6 +35,9 @@ const StatePtr& operand_state(const PureEntry& entry, const PureEntry::Input& in
 // The tensors that the call returns; `storages` are those of the entry, with their new values.
 Tensors make_results(const PureEntry& entry, const std::vector<c10::Storage>& storages,
                      const Tensors& arguments);
+
+// Leaves get the gradients that the call has made, which follow what it returns.
+void write_gradients(const PureEntry& entry, const Tensors& arguments, Tensors& results);
 
 // Tells autograd which tensors the call has written.
 void bump_versions(const PureEntry& entry, const Tensors& arguments);

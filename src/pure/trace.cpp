@@ -76,6 +76,7 @@ class Tracer {
         trace_.results = callee->run(trace_.arguments);
         check_results();
         check_effects();
+        learn_gradients();
         if (at::GradMode::is_enabled()) {
           differentiate();
         }
@@ -101,6 +102,12 @@ class Tracer {
   }
 
   void register_arguments() {
+    for (size_t i = 0; i < arguments_.size(); ++i) {
+      if (arguments_[i].is_leaf() && arguments_[i].requires_grad()) {
+        trace_.arguments[i].mutable_grad() = arguments_[i].grad();
+        scope_->watch_gradient(trace_.arguments[i]);
+      }
+    }
     TraceLock lock;
     for (const at::Tensor& leaf : trace_.arguments) {
       value_of(*leaf.unsafeGetTensorImpl());
@@ -109,12 +116,11 @@ class Tracer {
   }
 
   void check_results() {
-    for (at::Tensor& result : trace_.results) {
+    for (const at::Tensor& result : trace_.results) {
       if (!is_xla(result)) {
         refuse("returns a tensor on " + result.device().str() +
                ": results must be on the xla device, like its arguments");
       }
-      result = result.resolve_conj().resolve_neg();
       note_outside(result);
     }
   }
@@ -171,6 +177,49 @@ class Tracer {
     }
   }
 
+  // What became of the gradients of leaves. New ones are results that follow those returned.
+  void learn_gradients() {
+    trace_.returned = trace_.results.size();
+    std::vector<TraceScope::Leaf> leaves;
+    {
+      TraceLock lock;
+      leaves = scope_->leaves();
+    }
+    for (const TraceScope::Leaf& leaf : leaves) {
+      const at::Tensor& now = leaf.tensor.grad();
+      Trace::Leaf learnt{place_of_gradient(leaf.tensor), leaf.gradient};
+      learnt.changed = !now.is_same(leaf.gradient);
+      if (learnt.changed && now.defined()) {
+        check_gradient(now);
+        learnt.result = static_cast<int32_t>(trace_.results.size());
+        trace_.results.push_back(now);
+      }
+      trace_.leaves.push_back(std::move(learnt));
+    }
+  }
+
+  PureEntry::Place place_of_gradient(const at::Tensor& leaf) const {
+    for (size_t i = 0; i < trace_.arguments.size(); ++i) {
+      if (trace_.arguments[i].is_same(leaf)) {
+        return {{}, static_cast<int32_t>(i), true};
+      }
+    }
+    return {leaf, -1, true};
+  }
+
+  void check_gradient(const at::Tensor& gradient) const {
+    if (!is_xla(gradient) || state_of(gradient)->scope != scope_) {
+      refuse(
+          "sets the gradient of a tensor to a tensor from outside: a later call would set the same "
+          "one again. Copy it in the function");
+    }
+    if (gradient.requires_grad()) {
+      refuse(
+          "leaves gradients that require gradients themselves (backward(create_graph=True)): "
+          "use torch.autograd.grad for those, and return what you need");
+    }
+  }
+
   Tensors gradient_sources() {
     Tensors sources;
     std::unordered_map<const c10::TensorImpl*, bool> known;
@@ -216,16 +265,40 @@ class Tracer {
     if (results.empty()) {
       return;
     }
-    trace_.gradients = gradients_of(results, trace_.tangents, sources, false);
+    try {
+      trace_.gradients = gradients_of(results, trace_.tangents, sources, false);
+    } catch (const c10::Error& error) {
+      if (!is_second_backward(error)) {
+        throw;
+      }
+      return_without_gradients();
+      return;
+    }
     at::NoGradGuard no_grad;
     for (at::Tensor& gradient : trace_.gradients) {
-      if (gradient.defined() && !covers_storage(gradient)) {
+      if (!gradient.defined()) {
+        continue;
+      }
+      gradient = gradient.resolve_conj().resolve_neg();
+      if (!covers_storage(gradient)) {
         gradient = gradient.contiguous();
       }
-      if (gradient.defined()) {
-        note_outside(gradient);
-      }
+      note_outside(gradient);
     }
+  }
+
+  static bool is_second_backward(const c10::Error& error) {
+    return std::string_view(error.what()).find("a second time") != std::string_view::npos;
+  }
+
+  // The function has used up its own graph, as a training step does.
+  void return_without_gradients() {
+    for (int32_t i : trace_.differentiable) {
+      trace_.results[i] = trace_.results[i].detach();
+    }
+    trace_.differentiable.clear();
+    trace_.sources.clear();
+    trace_.tangents.clear();
   }
 
   // An incoming gradient: dense, of the result's sizes.
@@ -239,7 +312,20 @@ class Tracer {
     return tangent;
   }
 
+  // Nothing outside has changed: leaves get back the gradients they had.
+  void restore_gradients() {
+    std::vector<TraceScope::Leaf> leaves;
+    {
+      TraceLock lock;
+      leaves = scope_->leaves();
+    }
+    for (const TraceScope::Leaf& leaf : leaves) {
+      leaf.tensor.mutable_grad() = leaf.gradient;
+    }
+  }
+
   void close() {
+    restore_gradients();
     Trace dropped = std::move(trace_);
     trace_ = Trace();
     dropped.scope.reset();

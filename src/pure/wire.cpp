@@ -21,6 +21,10 @@ uint64_t hash_of(Graph& graph) {
   hasher.add(graph.hash_high);
   for (const Number& number : graph.numbers) {
     hasher.add(static_cast<uint64_t>(number.kind));
+    hasher.add(static_cast<uint64_t>(number.parameter));
+    if (number.parameter >= 0) {
+      continue;  // each call says what it is
+    }
     hasher.add(static_cast<uint64_t>(number.integer));
     hasher.add(std::bit_cast<uint64_t>(number.floating.real()));
     hasher.add(std::bit_cast<uint64_t>(number.floating.imag()));
@@ -32,30 +36,17 @@ OutputSpec frame_spec(const TensorType& type) {
   return make_output_spec(type.dtype, type.dims, row_major_strides(type.dims));
 }
 
-// The signature of a node that calls the graph with whole storages.
-std::shared_ptr<const Signature> call_signature(const std::string& name, Graph graph) {
-  auto computation = std::make_shared<Computation>();
-  computation->name = name;
-  computation->hash = hash_of(graph);
-  computation->graph = std::move(graph);
-  auto owned = std::make_shared<Signature>();
-  Signature& signature = *owned;
-  signature.op = "pure::" + name;
-  signature.tier = Tier::Call;
-  for (const NodePtr& input : computation->graph.inputs) {
-    const TensorType& type = input->type(0);
-    signature.arguments.emplace_back(OperandRef{static_cast<int32_t>(signature.operands.size())});
-    signature.operands.push_back({type.dtype, type.dims, row_major_strides(type.dims), 0});
+// The signature of a node that calls the graph, with so many numbers.
+std::shared_ptr<const Signature> call_of(const std::string& name, Graph graph, size_t numbers) {
+  std::vector<TensorType> operands, outputs;
+  for (const NodePtr& input : graph.inputs) {
+    operands.push_back(input->type(0));
   }
-  for (GraphValue output : computation->graph.outputs) {
-    signature.outputs.push_back(frame_spec(computation->graph.type(output)));
+  for (GraphValue output : graph.outputs) {
+    outputs.push_back(graph.type(output));
   }
-  Hasher hasher;
-  hasher.add(finish_signature(signature));
-  hasher.add(computation->hash);
-  signature.hash = hasher.low();
-  signature.computation = std::move(computation);
-  return owned;
+  return call_signature("pure::" + name, make_computation(name, std::move(graph)), operands,
+                        outputs, numbers);
 }
 
 // Puts the graph's inputs into this order; those it does not use become inputs too.
@@ -85,6 +76,12 @@ class Wiring {
     entry_->name = name;
     entry_->device = trace.scope->device;
     entry_->marked = trace.marked;
+    entry_->returned = trace.returned;
+    for (const Trace::Leaf& leaf : trace.leaves) {
+      if (leaf.before.defined()) {
+        leaf_of_[leaf.before.unsafeGetTensorImpl()] = &leaf;
+      }
+    }
   }
 
   std::shared_ptr<PureEntry> run() {
@@ -94,6 +91,7 @@ class Wiring {
       TraceLock lock;
       wire_inputs();
       wire_results();
+      wire_gradients();
       joint = collect(constants);
     }
     build(joint, constants);
@@ -136,9 +134,36 @@ class Wiring {
         input->handle = static_cast<int32_t>(entry_->handles.size());
       }
       handle_of_[tensor.unsafeGetTensorImpl()] = static_cast<int32_t>(entry_->handles.size());
-      PureEntry::Handle handle{tensor, {}, index};
+      PureEntry::Handle handle{place_of(tensor), {}, index};
       append_tensor(handle.key, tensor);
       entry_->handles.push_back(std::move(handle));
+    }
+  }
+
+  // A leaf has another gradient at each call.
+  PureEntry::Place place_of(const at::Tensor& tensor) {
+    auto leaf = leaf_of_.find(tensor.unsafeGetTensorImpl());
+    if (leaf == leaf_of_.end()) {
+      return {tensor};
+    }
+    reads_gradients_ = true;
+    return leaf->second->place;
+  }
+
+  // A function that changes no gradient does not depend on them either.
+  void wire_gradients() {
+    for (const Trace::Leaf& leaf : trace_.leaves) {
+      if (leaf.changed) {
+        entry_->gradient_writes.push_back({leaf.place, leaf.result});
+      }
+    }
+    if (entry_->gradient_writes.empty() && !reads_gradients_) {
+      return;
+    }
+    for (const Trace::Leaf& leaf : trace_.leaves) {
+      if (!leaf.before.defined()) {
+        entry_->without_gradient.push_back(leaf.place);
+      }
     }
   }
 
@@ -150,6 +175,8 @@ class Wiring {
       result.strides.assign(tensor.strides().begin(), tensor.strides().end());
       result.offset = tensor.storage_offset();
       result.requires_grad = tensor.requires_grad();
+      result.conj = tensor.is_conj();
+      result.neg = tensor.is_neg();
       classify(tensor, result);
       entry_->results.push_back(std::move(result));
     }
@@ -249,25 +276,25 @@ class Wiring {
       state->set_value({constant, 0});
       entry_->constants.push_back(std::move(state));
     }
+    const size_t numbers = trace_.scope->number_count();
     Partition parts = partition(joint, roles_, forward_outputs_);
     if (!trace_.gradients.empty()) {
       entry_->gradient = std::make_unique<PureEntry::Gradient>();
       wire_gradient(parts);
       entry_->gradient->backward =
-          call_signature(entry_->name + "/backward", std::move(parts.backward));
+          call_of(entry_->name + "/backward", std::move(parts.backward), numbers);
     }
-    entry_->forward = call_signature(entry_->name, std::move(parts.forward));
+    entry_->forward = call_of(entry_->name, std::move(parts.forward), numbers);
   }
 
   void wire_gradient(const Partition& parts) {
     PureEntry::Gradient& gradient = *entry_->gradient;
-    auto next_output = static_cast<uint32_t>(forward_outputs_);
-    for (GraphValue value : parts.saved) {
+    for (size_t i = 0; i < parts.saved.size(); ++i) {
       PureEntry::Saved saved;
-      if (value.producer < 0) {
-        saved.input = static_cast<int32_t>(value.index);
+      if (parts.saved_outputs[i] < 0) {
+        saved.input = static_cast<int32_t>(parts.saved[i].index);
       } else {
-        saved.output = next_output++;
+        saved.output = static_cast<uint32_t>(parts.saved_outputs[i]);
       }
       gradient.saved.push_back(saved);
     }
@@ -295,6 +322,8 @@ class Wiring {
   std::shared_ptr<PureEntry> entry_;
   std::unordered_map<const StorageState*, int32_t> input_of_;
   std::unordered_map<const c10::TensorImpl*, int32_t> handle_of_;
+  std::unordered_map<const c10::TensorImpl*, const Trace::Leaf*> leaf_of_;  // by gradient
+  bool reads_gradients_ = false;
   std::unordered_map<const StorageState*, int32_t> storage_of_;
   std::vector<Value> values_;
   std::vector<InputRole> roles_;
@@ -302,6 +331,52 @@ class Wiring {
 };
 
 }  // namespace
+
+std::shared_ptr<Computation> make_computation(const std::string& name, Graph graph) {
+  auto computation = std::make_shared<Computation>();
+  computation->name = name;
+  computation->hash = hash_of(graph);
+  computation->graph = std::move(graph);
+  return computation;
+}
+
+std::shared_ptr<const Signature> call_signature(const std::string& op,
+                                                std::shared_ptr<const Computation> computation,
+                                                const std::vector<TensorType>& operands,
+                                                const std::vector<TensorType>& outputs,
+                                                size_t numbers) {
+  auto owned = std::make_shared<Signature>();
+  Signature& signature = *owned;
+  signature.op = op;
+  signature.tier = Tier::Call;
+  for (const TensorType& type : operands) {
+    signature.arguments.emplace_back(OperandRef{static_cast<int32_t>(signature.operands.size())});
+    signature.operands.push_back({type.dtype, type.dims, row_major_strides(type.dims), 0});
+  }
+  signature.number_kinds.assign(numbers, Number::Kind::Double);
+  for (size_t i = 0; i < numbers; ++i) {
+    NumberRef ref;
+    ref.slot = static_cast<int32_t>(i);
+    signature.arguments.emplace_back(ref);
+  }
+  for (const TensorType& type : outputs) {
+    signature.outputs.push_back(frame_spec(type));
+  }
+  const Control& control = computation->control;
+  Hasher hasher;
+  hasher.add(finish_signature(signature));
+  hasher.add(computation->hash);
+  if (control.kind != Control::Kind::Call) {
+    hasher.add(static_cast<uint64_t>(control.kind) << 1 | uint64_t{control.reverse});
+    hasher.add(control.carried);
+    hasher.add(control.sliced);
+    hasher.add(static_cast<uint64_t>(control.length));
+    hasher.add(control.otherwise ? control.otherwise->hash : 0);
+  }
+  signature.hash = hasher.low();
+  signature.computation = std::move(computation);
+  return owned;
+}
 
 bool is_made_of_argument(const Trace& trace, const at::Tensor& tensor) {
   // Arguments have storage objects of their own during the trace.

@@ -20,7 +20,16 @@ struct Trace {
   std::vector<int32_t> differentiable;  // results they come from
   Tensors tangents;                     // parallel to `differentiable`
   Tensors gradients;                    // parallel to `sources`
-  std::vector<int32_t> marked;          // arguments that the function told to require gradients
+  // Leaves whose gradients the function may have changed.
+  struct Leaf {
+    PureEntry::Place place;
+    at::Tensor before;
+    bool changed = false;
+    int32_t result = -1;  // what it became, or nothing
+  };
+  std::vector<Leaf> leaves;
+  size_t returned = 0;          // results that the function returned; gradients follow
+  std::vector<int32_t> marked;  // arguments that the function told to require gradients
 };
 
 // Is it an argument, or derived from one by the trace?
@@ -28,6 +37,17 @@ bool is_made_of_argument(const Trace& trace, const at::Tensor& tensor);
 
 // Is the tensor all of its storage, dense?
 bool covers_storage(const at::Tensor& tensor);
+
+// A graph as a function of modules.
+std::shared_ptr<Computation> make_computation(const std::string& name, Graph graph);
+
+// The signature of a node that runs a computation on whole storages of these
+// types, and gives it so many numbers.
+std::shared_ptr<const Signature> call_signature(const std::string& op,
+                                                std::shared_ptr<const Computation> computation,
+                                                const std::vector<TensorType>& operands,
+                                                const std::vector<TensorType>& outputs,
+                                                size_t numbers = 0);
 
 // Takes the trace lock. Refuses what cannot be repeated.
 std::shared_ptr<PureEntry> wire_entry(const std::string& name, const Trace& trace,

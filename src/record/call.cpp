@@ -3,6 +3,8 @@
 #include "execution/sync.h"
 #include "trace/scope.h"
 
+#include <ATen/ops/scalar_tensor.h>
+
 #include <bit>
 
 namespace torch_xla {
@@ -27,7 +29,9 @@ class Reader {
       word(3);
       word(value.toBool());
     } else if (value.isDouble() || value.isComplexDouble()) {
-      number(value.toScalar());
+      number(number_of(value.toScalar()));
+    } else if (value.isSymFloat()) {
+      number(given_number(value));
     } else if (value.isDevice()) {
       device(value.toDevice());
     } else if (value.isString()) {
@@ -54,8 +58,12 @@ class Reader {
   }
 
   // An int, bool or float given where the schema says Scalar.
-  void number(const c10::Scalar& scalar) {
-    Number value = number_of(scalar);
+  void scalar(c10::IValue& value) {
+    number(value.isSymFloat() ? given_number(value) : number_of(value.toScalar()));
+  }
+
+ private:
+  void number(const Number& value) {
     word(4);
     word(static_cast<int64_t>(value.kind));
     if (info_.static_numbers && value.kind != Number::Kind::Complex) {
@@ -67,7 +75,18 @@ class Reader {
     }
   }
 
- private:
+  // A number of the trace around, which another call may give another value: for the rest of the
+  // recorder it is what it is now.
+  Number given_number(c10::IValue& value) const {
+    const c10::SymNode node = value.toSymFloat().toSymNodeImpl();
+    std::optional<Number> given;
+    if (!info_.static_numbers) {
+      given = number_of_trace(node->maybe_as_int());
+    }
+    value = given ? given->to_double() : node->guard_float(__FILE__, __LINE__);
+    return given ? *given : Number::of(value.toDouble());
+  }
+
   void word(int64_t value) { call_.key.push_back(value); }
 
   void text(const std::string& value) {
@@ -95,7 +114,7 @@ class Reader {
     for (size_t i = 0; i < elements.size(); ++i) {
       const c10::IValue& element = elements[i];
       if (scalars) {
-        number(element.toScalar());
+        list_scalar(value, i);
       } else if (element.isInt()) {
         word(element.toInt());
       } else if (element.isDouble()) {
@@ -108,6 +127,15 @@ class Reader {
       }
     }
     word(9);
+  }
+
+  void list_scalar(c10::IValue& list, size_t i) {
+    c10::IValue element = list.toListRef()[i];
+    const bool given = element.isSymFloat();
+    scalar(element);
+    if (given) {
+      list.toList().set(i, element);
+    }
   }
 
   void list_tensor(c10::IValue& list, size_t i) {
@@ -136,13 +164,7 @@ class Reader {
       return;
     }
     if (is_cpu_scalar(tensor)) {
-      bool plain = tensor.unsafeGetTensorImpl()->is_wrapped_number();
-      if (!plain) {
-        check_host_constant(tensor);
-      }
-      word(plain ? 11 : 12);
-      word(static_cast<int64_t>(tensor.scalar_type()));
-      call_.numbers.push_back(number_of(tensor.item()));
+      cpu_scalar(value, tensor.unsafeGetTensorImpl()->is_wrapped_number());
       return;
     }
     if (info_.takes_cpu_tensors && tensor.device().is_cpu()) {
@@ -151,6 +173,22 @@ class Reader {
       return;
     }
     TORCH_CHECK(false, wrong_device(tensor));
+  }
+
+  void cpu_scalar(c10::IValue& value, bool plain) {
+    const at::Tensor& tensor = value.toTensor();
+    if (!plain) {
+      check_host_constant(tensor);
+    }
+    word(plain ? 11 : 12);
+    word(static_cast<int64_t>(tensor.scalar_type()));
+    std::optional<Number> given = plain ? number_behind(tensor) : std::nullopt;
+    call_.numbers.push_back(given ? *given : number_of(tensor.item()));
+    if (given) {
+      at::Tensor now = at::scalar_tensor(given->to_double(), tensor.options());
+      now.unsafeGetTensorImpl()->set_wrapped_number(true);
+      value = std::move(now);
+    }
   }
 
   std::string wrong_device(const at::Tensor& tensor) const {
@@ -240,7 +278,7 @@ Call read_call(const OpInfo& info, c10::IValue* arguments, size_t count) {
     } else if (call.slice && i == info.slice->end && i > 0) {
       call.numbers.push_back(Number::of(call.slice->end));
     } else if (value.isScalar() && info.scalar_arguments[i]) {
-      reader.number(value.toScalar());
+      reader.scalar(value);
     } else {
       reader.read(value);
     }

@@ -8,14 +8,18 @@
 #include "trace/region.h"
 #include "trace/scope.h"
 
+#include <ATen/ExpandUtils.h>
 #include <ATen/InferSize.h>
 #include <ATen/native/Resize.h>
 #include <ATen/native/TensorFactories.h>
 #include <ATen/ops/_local_scalar_dense.h>
+#include <ATen/ops/_neg_view.h>
 #include <ATen/ops/_reshape_alias_native.h>
+#include <ATen/ops/_to_copy_native.h>
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/clone.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like_native.h>
 #include <ATen/ops/is_set_to_native.h>
 #include <ATen/ops/set_native.h>
 #include <ATen/ops/unfold_native.h>
@@ -38,7 +42,12 @@ int device_index(std::optional<c10::Device> device) {
   return index;
 }
 
-void check_options(std::optional<c10::Layout> layout, std::optional<bool> pin_memory) {
+void check_options(std::optional<at::ScalarType> dtype, std::optional<c10::Layout> layout,
+                   std::optional<bool> pin_memory) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      !dtype || (*dtype != at::kComplexHalf && !c10::isQIntType(*dtype)),
+      "the xla device has no tensors of dtype ", *dtype, ": ",
+      *dtype == at::kComplexHalf ? "use complex64" : "quantised ones stay on the CPU");
   TORCH_CHECK_NOT_IMPLEMENTED(!layout || *layout == c10::kStrided,
                               "the xla device has only strided "
                               "tensors, received layout ",
@@ -60,7 +69,7 @@ Tensor empty_memory_format(c10::IntArrayRef sizes, std::optional<at::ScalarType>
                            std::optional<c10::Layout> layout, std::optional<c10::Device> device,
                            std::optional<bool> pin_memory,
                            std::optional<c10::MemoryFormat> format) {
-  check_options(layout, pin_memory);
+  check_options(dtype, layout, pin_memory);
   check_sizes(sizes);
   c10::DimVector strides = c10::contiguous_strides(sizes);
   if (format && *format == c10::MemoryFormat::ChannelsLast) {
@@ -76,7 +85,7 @@ Tensor empty_memory_format(c10::IntArrayRef sizes, std::optional<at::ScalarType>
 Tensor empty_strided(c10::IntArrayRef sizes, c10::IntArrayRef strides,
                      std::optional<at::ScalarType> dtype, std::optional<c10::Layout> layout,
                      std::optional<c10::Device> device, std::optional<bool> pin_memory) {
-  check_options(layout, pin_memory);
+  check_options(dtype, layout, pin_memory);
   check_sizes(sizes);
   return empty_tensor(c10::dtype_or_default(dtype), sizes, strides, device_index(device));
 }
@@ -109,9 +118,42 @@ const Tensor& as_strided_(const Tensor& self, c10::IntArrayRef sizes, c10::IntAr
   return self;
 }
 
+// A loaded storage arrives as bytes. The first tensor on it says what they are, so that no program
+// has to reinterpret them.
+void name_elements(const StatePtr& state, const c10::Storage& storage, at::ScalarType dtype) {
+  const auto nbytes = static_cast<int64_t>(storage.nbytes());
+  const auto element = static_cast<int64_t>(c10::elementSize(dtype));
+  auto bytes = [&]() -> c10::intrusive_ptr<DeviceData> {
+    const Value& value = state->value();
+    DeviceData* data = value ? device_data(*value.node) : nullptr;
+    const bool alone = data != nullptr && value.node.use_count() == 1;
+    return alone && data->type == TensorType{at::kByte, {nbytes}}
+               ? c10::intrusive_ptr<DeviceData>::reclaim_copy(data)
+               : nullptr;
+  };
+  if (dtype == at::kByte || nbytes == 0 || nbytes % element != 0 || current_scope() != nullptr ||
+      !pjrt::client_started() || !pjrt::client().host_memory()) {
+    return;
+  }
+  DeviceDataPtr data;
+  {
+    TraceLock lock;
+    data = bytes();
+  }
+  if (!data) {
+    return;
+  }
+  auto typed = c10::make_intrusive<DeviceData>(TensorType{dtype, {nbytes / element}}, state->device,
+                                               data->host(), data->sharding());
+  TraceLock lock;
+  if (state->value().node == data && data.use_count() == 2) {
+    state->set_value({std::move(typed), 0});
+  }
+}
+
 Tensor& set_source_storage(Tensor& self, at::Storage source, int64_t offset, c10::IntArrayRef sizes,
                            c10::IntArrayRef strides) {
-  state_of(source);  // refuses storages of other devices
+  name_elements(state_of(source), source, self.scalar_type());  // refuses other devices' storages
   self.unsafeGetTensorImpl()->set_storage_keep_dtype(std::move(source));
   c10::DimVector dense = c10::contiguous_strides(sizes);
   self.unsafeGetTensorImpl()->set_sizes_and_strides(
@@ -198,6 +240,8 @@ Tensor to_device(const Tensor& source, int device) {
   Tensor copy = make_tensor(make_storage(source.storage().nbytes(), device), source.scalar_type(),
                             source.sizes(), source.strides(), source.storage_offset());
   set_leaf(copy, c10::make_intrusive<DeviceData>(std::move(moved)));
+  copy._set_conj(source.is_conj());
+  copy._set_neg(source.is_neg());
   return copy;
 }
 
@@ -210,8 +254,17 @@ void check_no_overlap(const Tensor& self) {
   }
 }
 
-Tensor& copy_(Tensor& self, const Tensor& source, bool /*non_blocking*/) {
+Tensor& copy_(Tensor& self, const Tensor& source, bool non_blocking) {
   if (self.is_same(source)) {
+    return self;
+  }
+  if (is_xla(self) && (self.is_conj() || self.is_neg())) {
+    // Both bits are their own inverse: what they make of the source is what the memory must hold.
+    at::AutoDispatchBelowADInplaceOrView guard;
+    Tensor value = source.to(self.scalar_type());
+    value = self.is_conj() ? value.conj() : value;
+    Tensor memory = without_lazy_bits(self);
+    copy_(memory, self.is_neg() ? at::_neg_view(value) : value, non_blocking);
     return self;
   }
   if (!is_xla(self)) {
@@ -231,6 +284,41 @@ Tensor& copy_(Tensor& self, const Tensor& source, bool /*non_blocking*/) {
     record_copy(self, source);
   }
   return self;
+}
+
+// PyTorch makes new tensors like others contiguous on this device; elsewhere they keep the order of
+// dimensions.
+bool keeps_order(const Tensor& like, std::optional<c10::Layout> layout, c10::Device device,
+                 std::optional<c10::MemoryFormat> format) {
+  return device.type() == c10::DeviceType::XLA && like.layout() == c10::kStrided &&
+         layout.value_or(c10::kStrided) == c10::kStrided &&
+         format.value_or(c10::MemoryFormat::Preserve) == c10::MemoryFormat::Preserve;
+}
+
+Tensor empty_in_order(const Tensor& like, std::optional<at::ScalarType> dtype,
+                      std::optional<c10::Device> device, std::optional<bool> pin_memory) {
+  const std::vector<int64_t> strides = like.is_non_overlapping_and_dense()
+                                           ? like.strides().vec()
+                                           : at::infer_dense_strides(like.sizes(), like.strides());
+  return empty_strided(like.sizes(), strides, dtype.value_or(like.scalar_type()), c10::kStrided,
+                       device.value_or(like.device()), pin_memory);
+}
+
+Tensor empty_like(const Tensor& self, std::optional<at::ScalarType> dtype,
+                  std::optional<c10::Layout> layout, std::optional<c10::Device> device,
+                  std::optional<bool> pin_memory, std::optional<c10::MemoryFormat> format) {
+  return keeps_order(self, layout, device.value_or(self.device()), format)
+             ? empty_in_order(self, dtype, device, pin_memory)
+             : at::native::empty_like(self, dtype, layout, device, pin_memory, format);
+}
+
+Tensor to_copy(const Tensor& self, std::optional<at::ScalarType> dtype,
+               std::optional<c10::Layout> layout, std::optional<c10::Device> device,
+               std::optional<bool> pin_memory, bool non_blocking,
+               std::optional<c10::MemoryFormat> format) {
+  return keeps_order(self, layout, device.value_or(self.device()), format)
+             ? empty_in_order(self, dtype, device, pin_memory).copy_(self, non_blocking)
+             : at::native::_to_copy(self, dtype, layout, device, pin_memory, non_blocking, format);
 }
 
 Tensor copy_from(const Tensor& self, const Tensor& destination, bool non_blocking) {
@@ -278,6 +366,8 @@ TORCH_LIBRARY_IMPL(aten, XLA, m) {
   m.impl("set_", &set_nothing);
   m.impl("_local_scalar_dense", &local_scalar_dense);
   m.impl("copy_", &copy_);
+  m.impl("_to_copy", &to_copy);
+  m.impl("empty_like", &empty_like);
   m.impl("_copy_from", &copy_from);
   m.impl("_copy_from_and_resize", &copy_from_and_resize);
   m.impl("as_strided", &at::native::as_strided_tensorimpl);
@@ -292,6 +382,8 @@ TORCH_LIBRARY_IMPL(aten, XLA, m) {
   m.impl("view_as_real", &at::native::view_as_real);
   m.impl("view_as_complex", &at::native::view_as_complex);
 }
+
+TORCH_LIBRARY_IMPL(aten, CPU, m) { m.impl("_to_copy", &to_copy); }
 
 }  // namespace
 

@@ -1,5 +1,6 @@
 #include "record/op_info.h"
 
+#include "host_ops/host_ops.h"
 #include "record/plan.h"
 
 #include <algorithm>
@@ -214,15 +215,58 @@ OpInfo::OpInfo(const OperatorHandle& handle)
 
 OpInfo::~OpInfo() = default;
 
-OpInfo& op_info(const OperatorHandle& op) {
-  static auto* mutex = new std::mutex;
-  static auto* table = new std::unordered_map<c10::OperatorName, std::unique_ptr<OpInfo>>;
-  std::lock_guard<std::mutex> lock(*mutex);
-  std::unique_ptr<OpInfo>& slot = (*table)[op.operator_name()];
-  if (!slot) {
-    slot = std::make_unique<OpInfo>(op);
+namespace {
+
+class OpInfos {
+ public:
+  OpInfos() {
+    listener_ =
+        c10::Dispatcher::singleton().addRegistrationListener(std::make_unique<Listener>(*this));
   }
-  return *slot;
+  OpInfo& of(const OperatorHandle& op) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    std::unique_ptr<OpInfo>& slot = infos_[op.operator_name()];
+    if (!slot) {
+      slot = std::make_unique<OpInfo>(op);
+    }
+    return *slot;
+  }
+
+ private:
+  // Told of operators that are removed, as when a notebook's cell defines one again.
+  struct Listener final : c10::OpRegistrationListener {
+    explicit Listener(OpInfos& infos) : infos_(infos) {}
+    void onOperatorRegistered(const OperatorHandle&) override {}
+    void onOperatorDeregistered(const OperatorHandle& op) override {
+      infos_.forget(op);
+      forget_host_op(op);
+    }
+    OpInfos& infos_;
+  };
+
+  void forget(const OperatorHandle& op) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (auto info = infos_.begin(); info != infos_.end();) {
+      if (info->second->op == op || info->second->functional == op) {
+        retired_.push_back(std::move(info->second));
+        info = infos_.erase(info);
+      } else {
+        ++info;
+      }
+    }
+  }
+
+  std::mutex mutex_;
+  std::unordered_map<c10::OperatorName, std::unique_ptr<OpInfo>> infos_;
+  std::vector<std::unique_ptr<OpInfo>> retired_;  // recorded nodes refer to their plans
+  c10::RegistrationHandleRAII listener_{nullptr};
+};
+
+}  // namespace
+
+OpInfo& op_info(const OperatorHandle& op) {
+  static auto* infos = new OpInfos;
+  return infos->of(op);
 }
 
 }  // namespace torch_xla

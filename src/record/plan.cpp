@@ -231,8 +231,16 @@ void choose_tier(const OpInfo& info, CallPlan& plan) {
   plan.recorded = host_calls_available();
 }
 
+bool writes_one_value(const OpInfo& info) {
+  const std::string& name = info.op.schema().name();
+  return name == "aten::fill_" || name == "aten::zero_";
+}
+
 // Writing through an expanded dimension would write one element several times.
 void check_written(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments) {
+  if (writes_one_value(info)) {
+    return;
+  }
   for (size_t argument : info.mutated) {
     for (const at::Tensor& tensor : flatten_tensors({arguments[argument]})) {
       for (int64_t i = 0; tensor.defined() && i < tensor.dim(); ++i) {

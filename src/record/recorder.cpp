@@ -8,6 +8,7 @@
 #include "record/decompose.h"
 #include "record/eager_call.h"
 #include "record/generator.h"
+#include "record/host_indices.h"
 #include "record/host_run.h"
 #include "record/plan.h"
 #include "record/reference.h"
@@ -17,6 +18,8 @@
 #include <ATen/ops/_conj_physical.h>
 #include <ATen/ops/neg.h>
 #include <ATen/ops/resize.h>
+
+#include <algorithm>
 
 namespace torch_xla {
 
@@ -77,22 +80,12 @@ void resize_out(const at::Tensor& out, const OutputSpec& spec) {
   out.resize_(spec.sizes);
 }
 
-// Operators that PyTorch lets through with a conjugate or negative bit (copies, products) get the
-// value the bit stands for.
-void resolve_lazy_bits(c10::IValue* arguments, size_t count) {
-  for (size_t i = 0; i < count; ++i) {
-    if (!arguments[i].isTensor()) {
-      continue;
-    }
-    const at::Tensor& tensor = arguments[i].toTensor();
-    if (!is_xla(tensor) || !(tensor.is_conj() || tensor.is_neg())) {
-      continue;
-    }
-    at::Tensor plain = make_tensor(tensor.storage(), tensor.scalar_type(), tensor.sizes(),
-                                   tensor.strides(), tensor.storage_offset());
-    plain = tensor.is_conj() ? at::_conj_physical(plain) : plain;
-    arguments[i] = tensor.is_neg() ? at::neg(plain) : plain;
+bool has_lazy_bit(const c10::IValue& value) {
+  if (!value.isTensor()) {
+    return false;
   }
+  const at::Tensor& tensor = value.toTensor();
+  return is_xla(tensor) && (tensor.is_conj() || tensor.is_neg());
 }
 
 struct Target {
@@ -218,12 +211,45 @@ void push_returns(const OpInfo& info, const CallPlan& plan, std::vector<Target>&
   }
 }
 
+// Operators that PyTorch lets through with a conjugate or negative bit (copies, products) get the
+// value the bit stands for, and what they write is written through the bit.
+void record_resolved(OpInfo& info, torch::jit::Stack* stack) {
+  size_t count = info.scalar_arguments.size();
+  c10::IValue* first = stack->data() + (stack->size() - count);
+  std::vector<c10::IValue> given(first, first + count);
+  for (size_t i = 0; i < count; ++i) {
+    if (has_lazy_bit(given[i])) {
+      const at::Tensor& tensor = given[i].toTensor();
+      at::Tensor plain = without_lazy_bits(tensor);
+      plain = tensor.is_conj() ? at::_conj_physical(plain) : plain;
+      first[i] = tensor.is_neg() ? at::neg(plain) : plain;
+    }
+  }
+  std::vector<c10::IValue> resolved(first, first + count);
+  record_op(info, stack);
+  for (size_t i : info.mutated) {
+    if (has_lazy_bit(given[i])) {
+      const at::Tensor& written = resolved[i].toTensor();
+      given[i].toTensor().resize_(written.sizes()).copy_(written);
+    }
+  }
+  c10::IValue* returns = stack->data() + (stack->size() - info.return_alias.size());
+  for (size_t i = 0; i < info.return_alias.size(); ++i) {
+    if (info.return_alias[i] >= 0) {
+      returns[i] = given[info.return_alias[i]];
+    }
+  }
+}
+
 }  // namespace
 
 void record_op(OpInfo& info, torch::jit::Stack* stack) {
   size_t count = info.scalar_arguments.size();
   c10::IValue* first = stack->data() + (stack->size() - count);
-  resolve_lazy_bits(first, count);
+  if (std::any_of(first, first + count, has_lazy_bit)) {
+    record_resolved(info, stack);
+    return;
+  }
   eager::Mode mode = eager::mode();
   if (mode == eager::Mode::Host) {
     run_on_host_memory(info, stack);
@@ -231,10 +257,14 @@ void record_op(OpInfo& info, torch::jit::Stack* stack) {
   }
   current_location();
   timeline::Scope span(timeline::Kind::Trace);
-  Call call = read_call(info, first, count);
   c10::ArrayRef<c10::IValue> arguments(first, count);
+  check_host_indices(info, arguments);
+  Call call = read_call(info, first, count);
   const CallPlan& plan = find_plan(info, call, arguments);
   info.counter->add();
+  if (info.mutates()) {
+    check_overlaps(info, arguments);
+  }
   if (!plan.recorded) {
     if (!run_decomposition(info, stack)) {
       run_on_host(info, stack);

@@ -5,14 +5,17 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ExpandUtils.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
 #include <ATen/ops/index.h>
-#include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
 
+#include <functional>
 #include <mutex>
 #include <set>
+#include <unordered_map>
 
 namespace torch_xla {
 
@@ -35,19 +38,25 @@ void give_private_generator(const c10::OperatorHandle& op, IValues& stack) {
   }
 }
 
-using Fill = at::Tensor (*)(const at::Tensor&);
+using Fill = std::function<at::Tensor(const at::Tensor&)>;
 
 at::TensorOptions options_like(const at::Tensor& tensor) {
   return at::TensorOptions().dtype(tensor.scalar_type());
 }
-at::Tensor zeros(const at::Tensor& tensor) {
-  return at::zeros(tensor.sizes(), options_like(tensor));
+// Dense, with its dimensions in the tensor's order, which results take over.
+at::Tensor filled(const at::Tensor& tensor, int value) {
+  const auto strides = at::infer_dense_strides(tensor.sizes(), tensor.strides());
+  return at::empty_strided(tensor.sizes(), strides, options_like(tensor)).fill_(value);
 }
-at::Tensor ones(const at::Tensor& tensor) { return at::ones(tensor.sizes(), options_like(tensor)); }
+at::Tensor zeros(const at::Tensor& tensor) { return filled(tensor, 0); }
+at::Tensor ones(const at::Tensor& tensor) { return filled(tensor, 1); }
 at::Tensor nothing(const at::Tensor& tensor) { return at::empty({0}, options_like(tensor)); }
 
-CpuRun run_on_cpu(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments, Fill fill) {
-  auto on_cpu = [fill](const at::Tensor& tensor) { return is_xla(tensor) ? fill(tensor) : tensor; };
+CpuRun run_on_cpu(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments,
+                  const Fill& fill) {
+  auto on_cpu = [&fill](const at::Tensor& tensor) {
+    return is_xla(tensor) ? fill(tensor) : tensor;
+  };
   CpuRun run;
   IValues stack;
   for (const c10::IValue& argument : arguments) {
@@ -238,6 +247,39 @@ std::optional<IValues> ask(const OpInfo& info, const c10::OperatorHandle& op,
   return cpu && (!results || info.lowering == nullptr) ? cpu : results;
 }
 
+bool overlaps(const c10::IValue& written, const c10::IValue& other) {
+  if (!written.isTensor() || !other.isTensor() || !is_xla(written.toTensor()) ||
+      !is_xla(other.toTensor())) {
+    return false;
+  }
+  return at::get_overlap_status(written.toTensor(), other.toTensor()) ==
+         at::MemOverlapStatus::Partial;
+}
+
+bool overlaps(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments) {
+  return std::any_of(info.mutated.begin(), info.mutated.end(), [&](size_t written) {
+    return std::any_of(arguments.begin(), arguments.end(), [&](const c10::IValue& other) {
+      return overlaps(arguments[written], other);
+    });
+  });
+}
+
+// Zeros that share memory where the tensors do.
+class SharedZeros {
+ public:
+  at::Tensor operator()(const at::Tensor& tensor) {
+    at::Tensor& bytes = memory_[tensor.storage().unsafeGetStorageImpl()];
+    if (!bytes.defined()) {
+      bytes = at::zeros({static_cast<int64_t>(tensor.storage().nbytes())}, at::kByte);
+    }
+    return cpu_tensor(bytes.storage(), tensor.scalar_type(), tensor.sizes(), tensor.strides(),
+                      tensor.storage_offset());
+  }
+
+ private:
+  std::unordered_map<const c10::StorageImpl*, at::Tensor> memory_;
+};
+
 }  // namespace
 
 std::optional<IValues> run_checked(const OpInfo& info, const c10::OperatorHandle& op,
@@ -253,6 +295,17 @@ void check_draw(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments) {
   }
   CpuRun run = run_on_cpu(info.op, arguments, nothing);
   if (run.error) {
+    std::rethrow_exception(run.error);
+  }
+}
+
+void check_overlaps(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments) {
+  if (!overlaps(info, arguments)) {
+    return;
+  }
+  SharedZeros shared;
+  CpuRun run = run_on_cpu(info.op, arguments, std::ref(shared));
+  if (run.error && !run_on_cpu(info.op, arguments, zeros).error) {
     std::rethrow_exception(run.error);
   }
 }

@@ -14,4 +14,7 @@ std::optional<IValues> run_checked(const OpInfo& info, const c10::OperatorHandle
 // Numbers are no part of a plan, so each draw's are checked, on no elements: bernoulli_(2).
 void check_draw(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments);
 
+// Throws the CPU's error when the call writes memory that it reads elsewhere: x[1:].add_(x[:-1]).
+void check_overlaps(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments);
+
 }  // namespace torch_xla

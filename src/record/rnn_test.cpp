@@ -39,8 +39,21 @@ class RnnTest : public testing::TestWithParam<bool> {
 
 INSTANTIATE_TEST_SUITE_P(Modes, RnnTest, testing::Values(true, false));
 
+// Without instructions for bfloat16, PyTorch composes such an LSTM of smaller operators.
+bool onednn_has_bfloat16() {
+  torch::jit::Stack stack;
+  c10::Dispatcher::singleton()
+      .findSchemaOrThrow("mkldnn::_is_mkldnn_bf16_supported", "")
+      .callBoxed(&stack);
+  return stack[0].toBool();
+}
+
 TEST_P(RnnTest, LstmHasTheBitsOfTheCpu) {
-  for (torch::Dtype dtype : {torch::kFloat, torch::kBFloat16}) {
+  std::vector<torch::Dtype> dtypes = {torch::kFloat};
+  if (onednn_has_bfloat16()) {
+    dtypes.push_back(torch::kBFloat16);
+  }
+  for (torch::Dtype dtype : dtypes) {
     std::vector<torch::Tensor> expected = trained(torch::kCPU, dtype);
     std::vector<torch::Tensor> actual = trained(torch::Device(torch::kXLA, 0), dtype);
     for (size_t i = 0; i < expected.size(); ++i) {

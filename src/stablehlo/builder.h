@@ -87,6 +87,8 @@ class Builder {
   size_t parameter_count() { return open().parameters.size(); }
   // Of the module, so far.
   size_t custom_call_count() const { return custom_calls_; }
+  // Of products and convolutions from now on: "DEFAULT", "HIGH" or "HIGHEST".
+  void set_precision(std::string precision) { precision_ = std::move(precision); }
   void set_partitions(int64_t partitions) { partitions_ = partitions; }
   Vals call(const std::string& function, const Vals& arguments,
             const std::vector<TensorType>& results);
@@ -117,7 +119,8 @@ class Builder {
   Val select(Val predicate, Val on_true, Val on_false);   // predicate same shape, or 0-d
   Val clamp(Val low, Val x, Val high);
   Val is_finite(Val x);
-  Val convert(Val x, DType dtype);  // PyTorch's semantics: float -> bool is x != 0
+  // PyTorch's semantics: float -> bool is x != 0, float -> integer is that of the CPU.
+  Val convert(Val x, DType dtype);
   Val bitcast_convert(Val x, const TensorType& type);
   Val complex(Val real, Val imag);
   Val real(Val x);
@@ -167,11 +170,21 @@ class Builder {
   Val fft(Val x, std::string_view kind, Ints length);
 
   // ---- control, random numbers, escape hatches ------------------------------------------------
+  // The values of one of two regions, which may use whatever was computed before.
+  Vals if_else(Val predicate, const std::vector<TensorType>& results, const Region& on_true,
+               const Region& on_false);
   Vals while_loop(const Vals& init, const Region& condition, const Region& body);
   // state u64[2] -> (new state, bits). Counter-based; `algorithm` THREE_FRY or PHILOX.
   std::pair<Val, Val> rng_bit_generator(Val state, const TensorType& bits,
                                         std::string_view algorithm = "PHILOX");
-  Val optimization_barrier(Val x);
+  Vals optimization_barrier(const Vals& xs);
+  Val optimization_barrier(Val x) { return optimization_barrier(Vals{x})[0]; }
+  // What `function` computes, under a name that others may know an implementation of. `attributes`:
+  // a dictionary in MLIR's words.
+  Vals composite(const std::string& name, const std::string& attributes,
+                 const std::string& function, const Vals& arguments, const Vals& like);
+  // @main of a module that others wrote (stablehlo/fragment.h). The same text is embedded once.
+  Vals call_fragment(const std::string& module, const Vals& arguments);
   // Calls of the partitioner, by target: "Sharding" says how the value lies on the devices.
   Val sharding_call(std::string_view target, Val x, const TensorType& result,
                     const std::string& sharding);
@@ -181,6 +194,7 @@ class Builder {
                    bool has_side_effect = false);
 
  private:
+  Val to_integer(Val x, DType dtype);
   struct Function {
     std::string name, body, results;
     bool is_public = false;
@@ -204,13 +218,16 @@ class Builder {
   void append_line(const std::string& line);
   std::string render(bool names, bool locations) const;
   Vals broadcast_pair(Val x, Val y);
+  std::string precision_attribute() const;
 
   std::string module_name_;
   int64_t partitions_ = 1;
+  std::string precision_ = "DEFAULT";
   size_t custom_calls_ = 0;
   std::deque<TensorType> types_;  // stable addresses for Val
   std::vector<Function> open_;
   std::vector<std::string> finished_;
+  std::map<std::string, std::string> fragments_;  // text -> name of its @main here
   std::map<std::string, int32_t> location_ids_;
   std::vector<std::string> location_definitions_;
   int32_t location_ = -1;

@@ -3,6 +3,7 @@
 #include "stablehlo/text.h"
 
 #include <cmath>
+#include <cstdint>
 #include <limits>
 
 namespace torch_xla::stablehlo {
@@ -185,6 +186,26 @@ Val Builder::imag(Val x) {
              : full(0.0, x.type());
 }
 
+// The integer that a CPU's instruction makes of a floating point number: of 64 bits for wide types,
+// else of 32, and the smallest one for NaN and whatever has no such integer. Unsigned types of that
+// many bits have their upper half from what is beyond the largest signed one.
+Val Builder::to_integer(Val x, DType dtype) {
+  const bool wide = dtype == DType::Long || dtype == DType::UInt64;
+  const TensorType integer{wide ? DType::Long : DType::Int, x.dims()};
+  x = convert(x, x.dtype() == DType::Double ? DType::Double : DType::Float);
+  Val limit = scalar_like(x, std::ldexp(1.0, wide ? 63 : 31));
+  Val smallest = full(Number::of(wide ? INT64_MIN : int64_t{INT32_MIN}), integer);
+  auto truncated = [&](Val value) {
+    Val fits = compare("LT", value, limit);
+    return select(fits, emit("stablehlo.convert", {value}, integer), smallest);
+  };
+  if (dtype != DType::UInt64 && dtype != DType::UInt32) {
+    return truncated(x);
+  }
+  Val upper = binary("xor", truncated(sub(x, limit)), smallest);
+  return select(compare("GE", x, limit), upper, truncated(x));
+}
+
 Val Builder::convert(Val x, DType dtype) {
   DType from = x.dtype();
   if (from == dtype) {
@@ -203,9 +224,8 @@ Val Builder::convert(Val x, DType dtype) {
   if (from_complex) {
     return convert(real(x), dtype);
   }
-  if (c10::isFloatingType(from) && c10::isIntegralType(dtype, false) && dtype != DType::Long) {
-    // Through i64, so that out-of-range values wrap as they do on the CPU instead of saturating.
-    x = emit("stablehlo.convert", {x}, {DType::Long, x.dims()});
+  if (c10::isFloatingType(from) && c10::isIntegralType(dtype, false)) {
+    x = to_integer(x, dtype);
   }
   return emit("stablehlo.convert", {x}, {dtype, x.dims()});
 }

@@ -2,6 +2,7 @@
 // names of functions stand between marks; render() turns marks into text or drops them.
 #include "base/error.h"
 #include "stablehlo/builder.h"
+#include "stablehlo/fragment.h"
 #include "stablehlo/text.h"
 
 #include <algorithm>
@@ -207,6 +208,30 @@ Vals Builder::call(const std::string& function, const Vals& arguments,
               "(" + name_list(arguments) + ") : " + type_list(types_of(arguments)) + " -> " +
               type_list(results));
   return values;
+}
+
+Vals Builder::composite(const std::string& name, const std::string& attributes,
+                        const std::string& function, const Vals& arguments, const Vals& like) {
+  return emit_many("stablehlo.composite", arguments, types_of(like),
+                   "name = " + quoted(name) +
+                       ", composite_attributes = " + (attributes.empty() ? "{}" : attributes) +
+                       ", decomposition = @" + marked(function));
+}
+
+Vals Builder::call_fragment(const std::string& module, const Vals& arguments) {
+  const FunctionType type = main_type(module);
+  if (types_of(arguments) != type.parameters) {
+    throw Error("a StableHLO function of " + type_list(type.parameters) + " was given " +
+                type_list(types_of(arguments)));
+  }
+  auto [found, inserted] = fragments_.try_emplace(module);
+  if (inserted) {
+    const std::string prefix = "fragment_" + std::to_string(fragments_.size()) + "_";
+    finished_.push_back(
+        functions_of(module, [&prefix](const std::string& name) { return marked(prefix + name); }));
+    found->second = prefix + "main";
+  }
+  return call(found->second, arguments, type.results);
 }
 
 void Builder::set_location(std::string_view file, int line, std::string_view scope) {

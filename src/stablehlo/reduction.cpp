@@ -86,6 +86,15 @@ std::string Builder::reducer(DType dtype, std::string_view op) {
                 [&](Builder& b, const Vals& args) { return Vals{b.binary(op, args[0], args[1])}; });
 }
 
+// ", precision_config = [...]", or nothing.
+std::string Builder::precision_attribute() const {
+  if (precision_ == "DEFAULT") {
+    return "";
+  }
+  const std::string one = "#stablehlo<precision " + precision_ + ">";
+  return ", precision_config = [" + one + ", " + one + "]";
+}
+
 Val Builder::dot_general(Val lhs, Val rhs, const DotDims& d, DType result) {
   TensorType type{result, {}};
   for (int64_t dim : d.lhs_batch) {
@@ -105,7 +114,8 @@ Val Builder::dot_general(Val lhs, Val rhs, const DotDims& d, DType result) {
               "dot_dimension_numbers = #stablehlo.dot<lhs_batching_dimensions = [" +
                   joined(d.lhs_batch) + "], rhs_batching_dimensions = [" + joined(d.rhs_batch) +
                   "], lhs_contracting_dimensions = [" + joined(d.lhs_contract) +
-                  "], rhs_contracting_dimensions = [" + joined(d.rhs_contract) + "]>");
+                  "], rhs_contracting_dimensions = [" + joined(d.rhs_contract) + "]>" +
+                  precision_attribute());
 }
 
 Val Builder::convolution(Val input, Val kernel, const ConvolutionDims& d, DType result) {
@@ -144,7 +154,7 @@ Val Builder::convolution(Val input, Val kernel, const ConvolutionDims& d, DType 
                   array_attribute("lhs_dilation", d.lhs_dilation) + ", " +
                   array_attribute("rhs_dilation", d.rhs_dilation) + ", " + reversal + ">, " +
                   numbers + ", " + int_attribute("feature_group_count", d.feature_groups) + ", " +
-                  int_attribute("batch_group_count", d.batch_groups));
+                  int_attribute("batch_group_count", d.batch_groups) + precision_attribute());
 }
 
 Vals Builder::reduce(const Vals& xs, const Vals& inits, Ints dims, const Region& body) {
@@ -255,6 +265,12 @@ Val Builder::fft(Val x, std::string_view kind, Ints length) {
                   array_attribute("fft_length", length));
 }
 
+Vals Builder::if_else(Val predicate, const std::vector<TensorType>& results, const Region& on_true,
+                      const Region& on_false) {
+  return emit_many("stablehlo.if", {predicate}, results, "",
+                   {region({}, on_true), region({}, on_false)});
+}
+
 Vals Builder::while_loop(const Vals& init, const Region& condition, const Region& body) {
   std::vector<TensorType> types;
   for (const Val& value : init) {
@@ -272,8 +288,12 @@ std::pair<Val, Val> Builder::rng_bit_generator(Val state, const TensorType& bits
   return {results[0], results[1]};
 }
 
-Val Builder::optimization_barrier(Val x) {
-  return emit("stablehlo.optimization_barrier", {x}, x.type());
+Vals Builder::optimization_barrier(const Vals& xs) {
+  std::vector<TensorType> types;
+  for (const Val& x : xs) {
+    types.push_back(x.type());
+  }
+  return emit_many("stablehlo.optimization_barrier", xs, types);
 }
 
 Vals Builder::custom_call(std::string_view target, const Vals& operands,

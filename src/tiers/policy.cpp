@@ -13,11 +13,30 @@ namespace {
 constexpr double kCompileGraph = 0.05, kCompileOperation = 0.004;
 constexpr double kBytesPerSecond = 8e9;
 
-void add(const Graph& graph, Estimate& total) {
+// A while loop runs as often as its values say; so many times is long enough to matter.
+constexpr double kIterations = 100;
+
+double runs_of(const Control& control) {
+  switch (control.kind) {
+    case Control::Kind::While:
+      return kIterations;
+    case Control::Kind::Scan:
+      return static_cast<double>(control.length);
+    default:
+      return 1;
+  }
+}
+
+// `runs`: how often the graph's operations run.
+void add(const Graph& graph, double runs, Estimate& total) {
   for (const GraphNode& entry : graph.nodes) {
     const Signature& signature = *entry.node->signature;
     if (signature.computation) {
-      add(signature.computation->graph, total);
+      const Control& control = signature.computation->control;
+      add(signature.computation->graph, runs * runs_of(control), total);
+      if (control.otherwise) {
+        add(control.otherwise->graph, runs, total);
+      }
       continue;
     }
     double bytes = 0;
@@ -29,7 +48,7 @@ void add(const Graph& graph, Estimate& total) {
                                    static_cast<int64_t>(c10::elementSize(window.dtype)));
     }
     ++total.operations;
-    total.moving += bytes / kBytesPerSecond;
+    total.moving += runs * bytes / kBytesPerSecond;
   }
 }
 
@@ -48,11 +67,7 @@ Policy parse_policy(const std::string& name) {
 
 Options from_environment() {
   Options options;
-  try {
-    options.policy = parse_policy(env::string("TORCH_XLA_TIERS"));
-  } catch (const Error& error) {
-    throw Error("TORCH_XLA_TIERS: " + std::string(error.what()));
-  }
+  options.policy = parse_policy(env::choice("TORCH_XLA_TIERS"));
   if (int64_t runs = env::integer("TORCH_XLA_TIER_RUNS"); runs > 0) {
     options.runs = runs;
   }
@@ -62,7 +77,7 @@ Options from_environment() {
 
 Estimate estimate(const Graph& graph) {
   Estimate total;
-  add(graph, total);
+  add(graph, 1, total);
   total.compiling = kCompileGraph + kCompileOperation * static_cast<double>(total.operations);
   return total;
 }

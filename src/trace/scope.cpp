@@ -6,6 +6,7 @@
 #include "values/internal_ops.h"
 
 #include <atomic>
+#include <cmath>
 
 namespace torch_xla {
 
@@ -15,6 +16,8 @@ constexpr std::string_view kKindName = "torch_xla trace";
 const c10::DebugInfoKind kKind(&kKindName);
 
 std::atomic<int> active_scopes{0};
+std::atomic<int64_t> next_serial{1};
+std::atomic<std::optional<int64_t> (*)(const at::Tensor&)> number_finder{nullptr};
 
 // Stands for "no scope": PyTorch's guard ignores a null one.
 const ScopePtr& no_scope() {
@@ -79,6 +82,57 @@ bool HostConstants::contains(const at::Tensor& tensor) const {
   return storages_.count(tensor.storage().unsafeGetStorageImpl()) != 0;
 }
 
+TraceScope::TraceScope(std::string name, int device, std::shared_ptr<TraceScope> parent)
+    : name(std::move(name)),
+      device(device),
+      parent(std::move(parent)),
+      generator(this->parent ? this->parent->generator : at::Generator()),
+      serial_(next_serial.fetch_add(1)) {}
+
+int64_t TraceScope::add_number(double value) {
+  TraceLock lock;
+  numbers_.push_back(value);
+  return serial_ << 32 | static_cast<int64_t>(numbers_.size() - 1);
+}
+
+size_t TraceScope::number_count() const {
+  TraceLock lock;
+  return numbers_.size();
+}
+
+std::optional<Number> number_of_trace(std::optional<int64_t> known_by) {
+  TraceScope* scope = current_scope();
+  return scope == nullptr || !known_by ? std::nullopt : scope->number(*known_by);
+}
+
+std::optional<Number> TraceScope::number(int64_t known_by) const {
+  TraceLock lock;
+  const auto index = static_cast<size_t>(known_by & 0xFFFFFFFF);
+  if (known_by >> 32 != serial_ || index >= numbers_.size()) {
+    return std::nullopt;
+  }
+  Number number = Number::of(numbers_[index]);
+  number.parameter = static_cast<int32_t>(index);
+  return number;
+}
+
+void set_number_finder(std::optional<int64_t> (*find)(const at::Tensor&)) { number_finder = find; }
+
+std::optional<Number> number_behind(const at::Tensor& wrapped) {
+  if (current_scope() == nullptr || number_finder.load() == nullptr ||
+      wrapped.scalar_type() != at::kDouble || !std::isnan(wrapped.item<double>())) {
+    return std::nullopt;
+  }
+  return number_of_trace(number_finder.load()(wrapped));
+}
+
+void TraceScope::watch_gradient(const at::Tensor& leaf) {
+  if (leaf.is_leaf() && leaf.requires_grad() &&
+      known_leaves_.insert(leaf.unsafeGetTensorImpl()).second) {
+    leaves_.push_back({leaf, leaf.grad()});
+  }
+}
+
 TraceScope::Outside& TraceScope::outside(StorageState& state, const TensorType& type) {
   auto [found, inserted] = index_.try_emplace(&state, outside_.size());
   if (inserted) {
@@ -103,6 +157,7 @@ void TraceScope::add_handle(Outside& entry, c10::TensorImpl& tensor) {
       return;
     }
   }
+  watch_gradient(base);
   entry.required_grad.push_back(base.requires_grad());
   entry.handles.push_back(std::move(base));
 }
@@ -114,6 +169,11 @@ std::vector<at::Tensor> TraceScope::close() {
     std::move(entry.handles.begin(), entry.handles.end(), std::back_inserter(reached));
     entry.handles.clear();
   }
+  for (Leaf& leaf : leaves_) {
+    reached.push_back(std::move(leaf.tensor));
+    reached.push_back(std::move(leaf.gradient));
+  }
+  leaves_.clear();
   return reached;
 }
 
@@ -167,7 +227,7 @@ const Value& value_of(c10::TensorImpl& tensor) {
   if (entry == nullptr) {
     return own_value(state, tensor);
   }
-  TraceScope::add_handle(*entry, tensor);
+  current_scope()->add_handle(*entry, tensor);
   return entry->current;
 }
 
@@ -198,7 +258,7 @@ void assign_value(c10::TensorImpl& tensor, Value value) {
     return;
   }
   if (!entry->generator.defined()) {
-    TraceScope::add_handle(*entry, tensor);
+    current_scope()->add_handle(*entry, tensor);
   }
   if (!value) {
     throw Error("the pure function " + current_scope()->name + " cannot be traced: at " +

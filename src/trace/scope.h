@@ -14,6 +14,7 @@
 #include <c10/util/ThreadLocalDebugInfo.h>
 
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -49,11 +50,7 @@ class TraceScope : public c10::DebugInfoBase,
     bool written() const { return !(current == parameter); }
   };
 
-  TraceScope(std::string name, int device, std::shared_ptr<TraceScope> parent)
-      : name(std::move(name)),
-        device(device),
-        parent(std::move(parent)),
-        generator(this->parent ? this->parent->generator : at::Generator()) {}
+  TraceScope(std::string name, int device, std::shared_ptr<TraceScope> parent);
 
   const std::string name;
   const int device;
@@ -65,7 +62,7 @@ class TraceScope : public c10::DebugInfoBase,
   Outside& outside(StorageState& state, const TensorType& type);
   const std::vector<Outside>& all_outside() const { return outside_; }
   // Remembers that the storage was reached through this tensor.
-  static void add_handle(Outside& entry, c10::TensorImpl& tensor);
+  void add_handle(Outside& entry, c10::TensorImpl& tensor);
 
   // The trace is over: its tensors can no longer be used. Returns those from outside it has seen,
   // which may hold others of the trace (as their gradients).
@@ -74,8 +71,27 @@ class TraceScope : public c10::DebugInfoBase,
 
   HostConstants host_constants;
 
+  // ---- numbers that each call gives anew (a learning rate) -----------------------------------
+  // Adds one that is `value` now; returns what its users are known by (number_of_trace).
+  int64_t add_number(double value);
+  size_t number_count() const;
+  std::optional<Number> number(int64_t known_by) const;
+
+  // ---- gradients that the function sets, clears or adds to -----------------------------------
+  struct Leaf {
+    at::Tensor tensor;
+    at::Tensor gradient;  // when the trace began
+  };
+  // To be told of tensors before their `grad` changes; those that the trace reads it finds itself.
+  void watch_gradient(const at::Tensor& leaf);
+  const std::vector<Leaf>& leaves() const { return leaves_; }
+
  private:
   bool closed_ = false;
+  const int64_t serial_;
+  std::vector<double> numbers_;
+  std::vector<Leaf> leaves_;
+  std::unordered_set<const c10::TensorImpl*> known_leaves_;
   std::vector<Outside> outside_;
   std::unordered_map<StorageState*, size_t> index_;
 };
@@ -106,6 +122,14 @@ const Value& value_of_state(c10::TensorImpl& tensor, const at::Generator& genera
 const Value& value_of(StorageState& state);
 // With the trace lock held: replaces the value of the tensor's storage.
 void assign_value(c10::TensorImpl& tensor, Value value);
+
+// The number that the calling thread's trace knows by this; nothing if it knows none. Takes the
+// trace lock.
+std::optional<Number> number_of_trace(std::optional<int64_t> known_by);
+// The same for a Python number as PyTorch wraps it, which hides what it is. Without locks.
+std::optional<Number> number_behind(const at::Tensor& wrapped);
+// How the front end finds what a wrapped number is known by. Set once.
+void set_number_finder(std::optional<int64_t> (*find)(const at::Tensor&));
 
 // Throws when the calling thread is tracing: `what` completes "... was asked for".
 void refuse_while_tracing(const char* what);

@@ -135,6 +135,11 @@ at::Tensor make_tensor(c10::Storage storage, DType dtype, c10::IntArrayRef sizes
   return tensor;
 }
 
+at::Tensor without_lazy_bits(const at::Tensor& tensor) {
+  return make_tensor(tensor.storage(), tensor.scalar_type(), tensor.sizes(), tensor.strides(),
+                     tensor.storage_offset());
+}
+
 void check_device(int device) {
   int count = pjrt::device_count_hint();
   TORCH_CHECK(device < count, "xla:", device, " does not exist: there ",

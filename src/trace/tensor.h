@@ -29,6 +29,8 @@ at::Tensor make_tensor(c10::Storage storage, DType dtype, c10::IntArrayRef sizes
                        c10::IntArrayRef strides, int64_t offset = 0);
 // Another storage object that holds the same value.
 c10::Storage share_storage(const c10::Storage& storage);
+// The same memory as it is, without the tensor's conjugate and negative bits.
+at::Tensor without_lazy_bits(const at::Tensor& tensor);
 at::Tensor empty_tensor(DType dtype, c10::IntArrayRef sizes, c10::IntArrayRef strides, int device);
 
 // Refuses, at the user's line, a device that does not exist, and what no device could hold.

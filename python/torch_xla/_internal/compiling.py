@@ -36,6 +36,7 @@ class Compiled:
         max_different_graphs: int | None,
         custom_compile_options: _Options | None,
         tiers: str | None = None,
+        assume_pure: bool = False,
     ) -> None:
         _check_type("name", name, str)
         _check_type("max_different_graphs", max_different_graphs, int)
@@ -48,8 +49,9 @@ class Compiled:
         self._name = name
         self._full_graph = full_graph
         self._max_different_graphs = max_different_graphs
-        self._xla_options = _option_texts(custom_compile_options or {})
+        self._xla_options = option_texts(custom_compile_options or {})
         self._tiers = tiers or ""
+        self._assume_pure = assume_pure
         self._function: _XLAC.CompiledFunction | None = None
         self._entered: list[_XLAC.CompileRegion] = []
 
@@ -63,6 +65,8 @@ class Compiled:
         )
 
     def __call__(self, target: Callable[..., Any]) -> Any:
+        if self._assume_pure:
+            return _compiled_pure(target, self.function(_name_of(target)))
         if isinstance(target, torch.nn.Module):
             return _compiled_module(target, self.function(type(target).__name__))
         if isinstance(target, (staticmethod, classmethod)):
@@ -74,6 +78,11 @@ class Compiled:
         return _compiled_callable(target, self.function(_name_of(target)))
 
     def __enter__(self) -> Self:
+        if self._assume_pure:
+            raise TypeError(
+                "torch_xla.compile(assume_pure=True) decorates a function: a block of "
+                "code cannot be traced once"
+            )
         if self._function is None:
             self._function = self.function("")
         self._entered.append(_XLAC.CompileRegion(self._function))
@@ -125,6 +134,19 @@ def _compiled_callable(
     return functools.update_wrapper(compiled, target)
 
 
+def _compiled_pure(target: Any, function: "_XLAC.CompiledFunction") -> Any:
+    from torch_xla.experimental.assume_pure import PureCallable, PureModule
+
+    if isinstance(target, torch.nn.Module):
+        return _compiled_module(PureModule(target), function)
+    if not callable(target):
+        raise TypeError(
+            f"torch_xla.compile() takes a function or a module, received {type(target)}"
+        )
+    pure = target if isinstance(target, PureCallable) else PureCallable(target, _name_of(target))
+    return pure.in_region(function)
+
+
 def _compiled_module(
     module: torch.nn.Module, function: "_XLAC.CompiledFunction"
 ) -> torch.nn.Module:
@@ -162,5 +184,5 @@ def _name_of(target: Callable[..., Any]) -> str:
     return getattr(target, "__name__", type(target).__name__)
 
 
-def _option_texts(options: _Options) -> dict[str, str]:
+def option_texts(options: _Options) -> dict[str, str]:
     return {name: str(value) for name, value in options.items()}

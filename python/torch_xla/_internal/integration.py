@@ -15,11 +15,15 @@ import torch.optim
 import torch.utils._foreach_utils
 
 from torch_xla import _XLAC
-from torch_xla._internal import decompositions, device_module, plugins
-from torch_xla._internal.devices import device_index, type_name
-
-# Between PyTorch's own packages (10 to 26) and those of users.
-_SERIALIZATION_PRIORITY = 30
+from torch_xla._internal import (
+    decompositions,
+    device_module,
+    higher_order,
+    hints,
+    plugins,
+    sharing,
+)
+from torch_xla._internal.devices import type_name
 
 _PROCESS = os.getpid()
 _DROPPED_VARIABLES = ("XLA_USE_BF16", "XLA_USE_F16", "XLA_DOWNCAST_BF16")
@@ -31,12 +35,13 @@ def install() -> None:
     _XLAC.record_locations()
     torch._register_device_module(type_name, device_module)  # type: ignore[no-untyped-call]
     _XLAC.set_decomposer(decompositions.decompose)
+    hints.install()
     _keep_parameters_when_moving()
-    _resize_storages()
-    torch.serialization.register_package(_SERIALIZATION_PRIORITY, _tag_storage, _restore_storage)
+    sharing.install()
     _seed_with_torch()
-    _accept_fused_optimizers()
-    _warn_about_dropped_variables()
+    _accept_optimizers()
+    higher_order.install()
+    _warn_about_variables()
     atexit.register(_land)
 
 
@@ -88,7 +93,11 @@ def _keep_parameters_when_moving() -> None:
 
 def _swap_tensors(first: torch.Tensor, second: torch.Tensor) -> None:
     """Exchanges what two Python objects are. Unlike PyTorch's own, it does not mind that a result
-    of the module is still alive: the result's graph keeps the former parameter."""
+    of the module is still alive: the result's graph keeps the former parameter. And a parameter of
+    a lazy module, which has no sizes yet, stays one."""
+    if torch.nn.parameter.is_lazy(first):
+        torch._C._swap_tensor_impl(first, second)  # type: ignore[attr-defined]
+        return
     slots = copyreg._slotnames(type(first))  # type: ignore[attr-defined]
     names = ["__class__", "__dict__", *(name for name in slots if hasattr(first, name))]
     for name in names:
@@ -96,19 +105,6 @@ def _swap_tensors(first: torch.Tensor, second: torch.Tensor) -> None:
         setattr(first, name, its)
         setattr(second, name, mine)
     torch._C._swap_tensor_impl(first, second)  # type: ignore[attr-defined]
-
-
-def _resize_storages() -> None:
-    original: Callable[..., torch.UntypedStorage] = torch.UntypedStorage.resize_
-
-    @functools.wraps(original)
-    def resize_(self: torch.UntypedStorage, size: int) -> torch.UntypedStorage:
-        if self.device.type != type_name:
-            return original(self, size)
-        _XLAC.resize_storage(torch.empty(0, dtype=torch.uint8, device=self.device).set_(self), size)
-        return self
-
-    torch.UntypedStorage.resize_ = resize_  # type: ignore[method-assign, assignment]
 
 
 def _warn(message: str) -> None:
@@ -121,19 +117,6 @@ def _warn(message: str) -> None:
 
 def _is_library_frame(module: str) -> bool:
     return module.partition(".")[0] in ("torch", "torch_xla")
-
-
-def _tag_storage(storage: Any) -> str | None:
-    return str(storage.device) if storage.device.type == type_name else None
-
-
-def _restore_storage(storage: Any, location: str) -> Any:
-    if location.partition(":")[0] != type_name:
-        return None
-    untyped = getattr(storage, "_untyped_storage", storage)
-    target = torch.device(type_name, device_index(location))
-    contents = torch.empty(0, dtype=torch.uint8, device=untyped.device).set_(untyped)
-    return contents.to(target).untyped_storage()
 
 
 def _seed_with_torch() -> None:
@@ -149,19 +132,31 @@ def _seed_with_torch() -> None:
     torch.random._seed_custom_device = seed_custom_device
 
 
-def _accept_fused_optimizers() -> None:
-    original = torch.utils._foreach_utils._get_fused_kernels_supported_devices
+def _accept_optimizers() -> None:
+    """PyTorch lists the devices on which optimizers may be fused, or count their steps."""
+    for name in ("_get_fused_kernels_supported_devices", "_get_capturable_supported_devices"):
+        original: Callable[..., list[str]] = getattr(sys.modules["torch.optim.optimizer"], name)
+        for module in ("torch.utils._foreach_utils", *_optimizer_modules()):
+            if getattr(sys.modules[module], name, None) is original:
+                setattr(sys.modules[module], name, _with_this_device(original))
 
+
+def _optimizer_modules() -> list[str]:
+    return [module for module in sys.modules if module.startswith("torch.optim.")]
+
+
+def _with_this_device(original: Callable[..., list[str]]) -> Callable[..., list[str]]:
     @functools.wraps(original)
-    def supported_devices() -> list[str]:
-        return [*original(), type_name]
+    def supported_devices(*args: Any, **kwargs: Any) -> list[str]:
+        devices = original(*args, **kwargs)
+        return devices if type_name in devices else [*devices, type_name]
 
-    # The package torch.optim hides its module `optimizer`, which holds the name too.
-    for module in ("torch.utils._foreach_utils", "torch.optim.optimizer"):
-        setattr(sys.modules[module], original.__name__, supported_devices)
+    return supported_devices
 
 
-def _warn_about_dropped_variables() -> None:
+def _warn_about_variables() -> None:
+    for problem in _XLAC.environment_problems():
+        warnings.warn(problem, stacklevel=4)
     for name in _DROPPED_VARIABLES:
         if os.environ.get(name, "0").lower() not in ("", "0", "false"):
             warnings.warn(

@@ -9,6 +9,7 @@ import importlib.util
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 _NATIVE_GROUP = "torch_xla.plugins"
 _FOREIGN_GROUPS = ("jax_plugins", "xla_plugins")
@@ -24,6 +25,9 @@ _WORDS = {
     "CPU": ("cpu",),
 }
 _ALIASES = {"GPU": "CUDA", "": "CPU"}
+
+# By device type: what torch_xla.experimental.plugins.register_plugin was given.
+registered: dict[str, Any] = {}
 
 
 def device_type() -> str:
@@ -53,6 +57,8 @@ def _canonical(name: str) -> str:
 
 
 def _library(kind: str) -> str | None:
+    if kind in registered:
+        return str(registered[kind].library_path())
     for candidate in (_native(kind), _packaged(kind), _foreign(kind)):
         if candidate is not None:
             return candidate

@@ -1,11 +1,19 @@
-"""Collectives of a world with one member. `xla_model` publishes them."""
+"""Collectives between the processes of the world (torch_xla/_internal/world.py). `xla_model`
+publishes them.
 
+A collective runs what its tensors need, exchanges them through the hosts' memory, and puts the
+result on the device. In a world of one nothing is exchanged.
+"""
+
+import io
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar, overload
 
 import torch
 
-from torch_xla._internal import transfer
+from torch_xla import _XLAC
+from torch_xla._internal import exchange, transfer, world
 
 REDUCE_SUM = "sum"
 REDUCE_MUL = "mul"
@@ -16,19 +24,22 @@ REDUCE_MAX = "max"
 
 _REDUCTIONS = (REDUCE_SUM, REDUCE_MUL, REDUCE_AND, REDUCE_OR, REDUCE_MIN, REDUCE_MAX)
 
-_Groups = Sequence[Sequence[int]] | None
+Groups = Sequence[Sequence[int]] | None
 _T = TypeVar("_T")
+_logger = logging.getLogger(__name__)
 
 
-def _check_groups(groups: _Groups) -> None:
-    for group in groups or ():
-        if list(group) != [0]:
-            raise ValueError(f"groups may only hold ordinal 0 in a world of one, got {groups}")
+def _on_host(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Copies on the CPU, after one run for all of them."""
+    on_device = [tensor for tensor in tensors if transfer.is_xla_tensor(tensor)]
+    if on_device:
+        _XLAC.sync_tensors(on_device)
+    return [tensor.detach().to("cpu", copy=True) for tensor in tensors]
 
 
-def _check_single_shard(name: str, count: int | None) -> None:
-    if count not in (None, 1):
-        raise ValueError(f"{name} must be 1 in a world of one, got {count}")
+def _check_count(name: str, count: int | None, members: Sequence[int]) -> None:
+    if count not in (None, len(members)):
+        raise ValueError(f"{name} must be {len(members)}, the size of the group, got {count}")
 
 
 @overload
@@ -36,7 +47,7 @@ def all_reduce(
     reduce_type: str,
     inputs: torch.Tensor,
     scale: float = 1.0,
-    groups: _Groups = None,
+    groups: Groups = None,
     pin_layout: bool = True,
 ) -> torch.Tensor: ...
 
@@ -46,59 +57,108 @@ def all_reduce(
     reduce_type: str,
     inputs: Sequence[torch.Tensor],
     scale: float = 1.0,
-    groups: _Groups = None,
+    groups: Groups = None,
     pin_layout: bool = True,
-) -> None: ...
+) -> Sequence[torch.Tensor]: ...
 
 
 def all_reduce(
     reduce_type: str,
     inputs: torch.Tensor | Sequence[torch.Tensor],
     scale: float = 1.0,
-    groups: _Groups = None,
+    groups: Groups = None,
     pin_layout: bool = True,
-) -> torch.Tensor | None:
-    """Reduces over all members, then multiplies by `scale`. A list is changed in place."""
+) -> torch.Tensor | Sequence[torch.Tensor]:
+    """Reduces over the group, then multiplies by `scale`. A list is changed in place."""
     if reduce_type not in _REDUCTIONS:
         raise ValueError(f"reduce_type must be one of {_REDUCTIONS}, got '{reduce_type}'")
-    _check_groups(groups)
+    members = world.group_of(groups)
     if isinstance(inputs, torch.Tensor):
-        return inputs.clone() if scale == 1.0 else inputs * scale
-    if scale != 1.0:
+        return _reduce([inputs], reduce_type, scale, members)[0]
+    if len(members) > 1 or scale != 1.0:
         with torch.no_grad():
-            for tensor in inputs:
-                tensor.mul_(scale)
-    return None
+            for tensor, value in zip(
+                inputs, _reduce(inputs, reduce_type, scale, members), strict=True
+            ):
+                tensor.copy_(value)
+    return inputs
+
+
+def _reduce(
+    tensors: Sequence[torch.Tensor], reduce_type: str, scale: float, members: tuple[int, ...]
+) -> list[torch.Tensor]:
+    if len(members) == 1:
+        return [tensor.clone() if scale == 1.0 else tensor * scale for tensor in tensors]
+    host = _on_host(tensors)
+    exchange.all_reduce(reduce_type, host, members)
+    devices = [tensor.device for tensor in tensors]
+    results = [value.to(device) for value, device in zip(host, devices, strict=True)]
+    return results if scale == 1.0 else [value * scale for value in results]
+
+
+def _into(output: torch.Tensor | None, value: torch.Tensor) -> torch.Tensor:
+    return value if output is None else output.copy_(value)
+
+
+def _each(
+    one: Callable[..., torch.Tensor], values: Sequence[torch.Tensor], output: Any
+) -> list[torch.Tensor]:
+    outputs = [None] * len(values) if output is None else output
+    if len(outputs) != len(values):
+        raise ValueError(f"output holds {len(outputs)} tensors for {len(values)} inputs")
+    return [one(value, out) for value, out in zip(values, outputs, strict=True)]
 
 
 def all_gather(
-    value: torch.Tensor,
+    value: Any,
     dim: int = 0,
-    groups: _Groups = None,
-    output: torch.Tensor | None = None,
+    groups: Groups = None,
+    output: Any = None,
     pin_layout: bool = True,
-) -> torch.Tensor:
-    """The members' values, concatenated along `dim`."""
-    _check_groups(groups)
-    if output is None:
-        return value.clone()
-    return output.copy_(value)
+    channel_id: int | None = None,
+    use_global_device_ids: bool | None = None,
+) -> Any:
+    """The members' values, concatenated along `dim`; of a list, a list of them."""
+    members = world.group_of(groups)
+
+    def gather(tensor: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
+        if len(members) == 1:
+            return tensor.clone() if out is None else out.copy_(tensor)
+        parts = exchange.all_gather(_on_host([tensor])[0], members)
+        return _into(out, torch.cat(parts, dim).to(tensor.device))
+
+    if isinstance(value, torch.Tensor):
+        return gather(value, output)
+    return _each(gather, value, output)
 
 
 def reduce_scatter(
     reduce_type: str,
-    input: torch.Tensor,
+    input: Any,
     scale: float,
     scatter_dim: int,
     shard_count: int,
-    groups: _Groups = None,
-    output: torch.Tensor | None = None,
+    groups: Groups = None,
+    output: Any = None,
     pin_layout: bool = True,
-) -> torch.Tensor:
-    """The reduced value's part of this member."""
-    _check_single_shard("shard_count", shard_count)
-    reduced = all_reduce(reduce_type, input, scale, groups, pin_layout)
-    return reduced if output is None else output.copy_(reduced)
+) -> Any:
+    """The reduced value's part of this member along `scatter_dim`; of a list, a list of them."""
+    members = world.group_of(groups)
+    _check_count("shard_count", shard_count, members)
+
+    def scatter(tensor: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
+        if tensor.size(scatter_dim) % len(members) != 0:
+            raise ValueError(
+                f"dimension {scatter_dim} of a tensor of shape {tuple(tensor.shape)} cannot be "
+                f"divided among {len(members)} members: pad it"
+            )
+        reduced = all_reduce(reduce_type, tensor, scale, groups)
+        mine = reduced.chunk(len(members), scatter_dim)[members.index(world.rank())]
+        return _into(out, mine.clone() if len(members) > 1 else mine)
+
+    if isinstance(input, torch.Tensor):
+        return scatter(input, output)
+    return _each(scatter, input, output)
 
 
 def all_to_all(
@@ -106,31 +166,50 @@ def all_to_all(
     split_dimension: int,
     concat_dimension: int,
     split_count: int,
-    groups: _Groups = None,
+    groups: Groups = None,
     pin_layout: bool = True,
 ) -> torch.Tensor:
-    """Splits the value over all members and concatenates what they send."""
-    _check_single_shard("split_count", split_count)
-    _check_groups(groups)
-    return value.clone()
+    """Splits the value over the group and concatenates what its members send."""
+    members = world.group_of(groups)
+    _check_count("split_count", split_count, members)
+    if len(members) == 1:
+        return value.clone()
+    parts = _on_host([value])[0].chunk(split_count, split_dimension)
+    received = exchange.all_to_all(parts, members)
+    return torch.cat(received, concat_dimension).to(value.device)
 
 
 def collective_permute(value: torch.Tensor, pairs: Sequence[Sequence[int]]) -> torch.Tensor:
     """The value of the member that sends to this one; zeros if none does."""
-    _check_groups([sorted(set(pair)) for pair in pairs])
-    return value.clone() if len(pairs) else torch.zeros_like(value)
+    targets = [target for _, target in pairs]
+    if len(set(targets)) != len(targets):
+        raise ValueError(f"two members send to one in {list(pairs)}")
+    if not {ordinal for pair in pairs for ordinal in pair} <= set(range(world.size())):
+        raise ValueError(f"pairs hold ordinals below {world.size()}, got {list(pairs)}")
+    if world.size() == 1:
+        return value.clone() if pairs else torch.zeros_like(value)
+    received = exchange.permute(_on_host([value])[0], pairs)
+    return torch.zeros_like(value) if received is None else received.to(value.device)
 
 
 def collective_broadcast(
     tensors: Iterable[torch.Tensor],
     root_ordinal: int = 0,
-    groups: _Groups = None,
+    groups: Groups = None,
     pin_layout: bool = True,
 ) -> None:
     """Overwrites the tensors with those of the root."""
-    _check_groups(groups)
-    if root_ordinal != 0:
-        raise ValueError(f"root_ordinal must be 0 in a world of one, got {root_ordinal}")
+    members = world.group_of(groups)
+    if root_ordinal not in members:
+        raise ValueError(f"root_ordinal must be in the group {members}, got {root_ordinal}")
+    given = list(tensors)
+    if len(members) == 1 or not given:
+        return
+    host = _on_host(given)
+    exchange.broadcast(host, members.index(root_ordinal), members)
+    with torch.no_grad():
+        for tensor, value in zip(given, host, strict=True):
+            tensor.copy_(value)
 
 
 def broadcast_master_param(model: torch.nn.Module) -> None:
@@ -138,13 +217,68 @@ def broadcast_master_param(model: torch.nn.Module) -> None:
     collective_broadcast([*model.parameters(), *model.buffers()])
 
 
+def send(value: torch.Tensor, channel_id: int) -> torch.Tensor:
+    """Sends to the process that calls `recv` with this channel; returns `value`."""
+    _check_peers("send")
+    exchange.send(_on_host([value])[0], channel_id)
+    return value
+
+
+def recv(output: torch.Tensor, channel_id: int) -> torch.Tensor:
+    """Overwrites `output` with what is sent on this channel, and returns it."""
+    _check_peers("recv")
+    received = exchange.receive(_on_host([output])[0], channel_id)
+    with torch.no_grad():
+        return output.copy_(received)
+
+
+def _check_peers(what: str) -> None:
+    if world.size() == 1:
+        raise RuntimeError(
+            f"{what}: this process is alone; start several with torchrun, torch_xla.launch or "
+            "xmp.spawn(nprocs=n)"
+        )
+
+
 def rendezvous(
     tag: str, payload: bytes = b"", replicas: Sequence[int] | None = None
 ) -> list[bytes]:
     """Waits until all members have come here; returns their payloads."""
-    return [payload]
+    return xla_rendezvous(payload, replicas or None, tag)
+
+
+def xla_rendezvous(
+    payload: bytes = b"", ordinals: Sequence[int] | None = None, tag: str | None = None
+) -> list[bytes]:
+    """`rendezvous`, with its arguments in another order."""
+    if not isinstance(payload, bytes):
+        raise TypeError(f"payload must be bytes, got {type(payload).__name__}")
+    members = world.group_of([list(ordinals)] if ordinals else None)
+    if len(members) == 1:
+        return [payload]
+    _logger.info("joining rendezvous '%s'", tag)
+    return exchange.gather_bytes(payload, members)
 
 
 def mesh_reduce(tag: str, data: Any, reduce_fn: Callable[[list[Any]], _T]) -> _T:
     """`reduce_fn` of the members' data, brought to the host."""
-    return reduce_fn([transfer.to_cpu(data)])
+    host = transfer.to_cpu(data)
+    if world.size() == 1:
+        return reduce_fn([host])
+    written = io.BytesIO()
+    torch.save(host, written)
+    payloads = rendezvous(tag, written.getvalue())
+    # From the other processes of this program: they may send objects of its own classes.
+    return reduce_fn([torch.load(io.BytesIO(p), weights_only=False) for p in payloads])
+
+
+def do_on_ordinals(
+    target: Callable[..., _T], data: Any = (), ordinals: Sequence[int] | set[int] = (0,)
+) -> _T | None:
+    """`target(*data)`, with xla tensors of `data` brought to the host, in these processes; None in
+    the others. All wait for all."""
+    running = world.rank() in ordinals
+    host = transfer.to_cpu(data)
+    result = target(*host) if running else None
+    rendezvous("torch_xla.core.xla_model.do_on_ordinals")
+    return result

@@ -1,11 +1,13 @@
 """Devices, steps, random state, memory and saving, under the names of PyTorch/XLA."""
 
+import contextlib
 import functools
+import os
 import sys
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TextIO
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TextIO, TypedDict
 
 import torch
 
@@ -14,6 +16,14 @@ from torch_xla import _XLAC, runtime
 from torch_xla._internal import rng as device_rng
 from torch_xla._internal import step_closures, transfer
 from torch_xla._internal.devices import device_index, existing_device
+from torch_xla.core._arena import ToXlaTensorArena, check_view_sharing
+from torch_xla.core._barrier import optimization_barrier_
+from torch_xla.core._buckets import (
+    CoalescingBuckets,
+    all_gather_bucketized,
+    all_reduce_bucketized_gradients,
+    reduce_scatter_bucketized,
+)
 from torch_xla.core._collectives import (
     REDUCE_AND,
     REDUCE_MAX,
@@ -27,10 +37,15 @@ from torch_xla.core._collectives import (
     broadcast_master_param,
     collective_broadcast,
     collective_permute,
+    do_on_ordinals,
     mesh_reduce,
+    recv,
     reduce_scatter,
     rendezvous,
+    send,
+    xla_rendezvous,
 )
+from torch_xla.utils.utils import for_each_instance
 
 __all__ = [
     "REDUCE_AND",
@@ -39,32 +54,46 @@ __all__ = [
     "REDUCE_MUL",
     "REDUCE_OR",
     "REDUCE_SUM",
+    "CoalescingBuckets",
+    "DeviceContext",
+    "MemoryInfo",
     "RateTracker",
+    "ToXlaTensorArena",
     "add_step_closure",
     "all_gather",
+    "all_gather_bucketized",
     "all_reduce",
+    "all_reduce_bucketized_gradients",
     "all_to_all",
     "broadcast_master_param",
+    "check_view_sharing",
     "collective_broadcast",
     "collective_permute",
+    "do_on_ordinals",
+    "fork_rng",
     "get_local_ordinal",
     "get_memory_info",
     "get_ordinal",
     "get_rng_state",
     "get_stablehlo",
+    "get_stablehlo_bytecode",
     "get_xla_supported_devices",
     "is_master_ordinal",
     "is_xla_tensor",
     "mark_step",
     "master_print",
     "mesh_reduce",
+    "optimization_barrier_",
     "optimizer_step",
     "parse_xla_device",
+    "recv",
     "reduce_gradients",
     "reduce_scatter",
+    "reduce_scatter_bucketized",
     "rendezvous",
     "run_step_closures",
     "save",
+    "send",
     "send_cpu_data_to_device",
     "set_replication",
     "set_rng_state",
@@ -74,6 +103,8 @@ __all__ = [
     "xla_device_hw",
     "xla_device_kind",
     "xla_real_devices",
+    "xla_rendezvous",
+    "xla_replication_devices",
     "xrt_world_size",
 ]
 
@@ -133,8 +164,27 @@ def xla_device_kind(device: _DeviceLike = None) -> str:
     return _XLAC.device_description(device_index(device))
 
 
+class DeviceContext:
+    """A device, by its name."""
+
+    def __init__(self, device: "str | torch.device") -> None:
+        self.device = device
+
+
 def set_replication(device: Any, devices: Any) -> None:
-    """No effect: a process drives its devices by itself."""
+    """No effect: processes that exchange data know each other (torch_xla/_internal/world.py)."""
+
+
+def xla_replication_devices(local_devices: Sequence[torch.device | str] | None = None) -> list[str]:
+    """The hardware behind the devices of all processes: `["CPU:0", "CPU:1"]`."""
+    local = xla_real_devices(local_devices)
+    if len(local) != _XLAC.device_count_hint():
+        raise RuntimeError(
+            f"replication is over all devices of a process: it has {_XLAC.device_count_hint()}, "
+            f"and {len(local)} were given"
+        )
+    kind = runtime.device_type()
+    return [f"{kind}:{index}" for index in range(len(local) * runtime.world_size())]
 
 
 # Processes
@@ -217,8 +267,14 @@ def reduce_gradients(
 ) -> None:
     """Averages the gradients over all members."""
     count = runtime.world_size()
-    if count > 1:
-        all_reduce(REDUCE_SUM, _fetch_gradients(optimizer), 1.0 / count, groups, pin_layout)
+    if count == 1:
+        return
+    gradients = _fetch_gradients(optimizer)
+    bucket = int(os.environ.get("ALLREDUCE_GRADIENTS_BUCKET_SIZE_MB", "0"))
+    if bucket > 0:
+        all_reduce_bucketized_gradients(gradients[::-1], 1.0 / count, groups, pin_layout, bucket)
+    else:
+        all_reduce(REDUCE_SUM, gradients, 1.0 / count, groups, pin_layout)
 
 
 def optimizer_step(
@@ -252,7 +308,28 @@ def get_rng_state(device: _DeviceLike = None) -> int:
     return _XLAC.get_rng_state(device_index(device))
 
 
-def get_memory_info(device: _DeviceLike = None) -> dict[str, int]:
+@contextlib.contextmanager
+def fork_rng(device: _DeviceLike = None, enabled: bool = True) -> Iterator[None]:
+    """Leaves the random state of a device as it was before the block."""
+    state = get_rng_state(device) if enabled else 0
+    try:
+        yield
+    finally:
+        if enabled:
+            set_rng_state(state, device)
+
+
+class MemoryInfo(TypedDict):
+    """What `get_memory_info` returns."""
+
+    bytes_used: int
+    bytes_limit: int
+    peak_bytes_used: int
+    kb_free: int
+    kb_total: int
+
+
+def get_memory_info(device: _DeviceLike = None) -> MemoryInfo:
     """Bytes in use, their peak and limit, and the same in kB as `kb_free` and `kb_total`."""
     stats = _XLAC.memory_stats(device_index(device))
     used, limit = stats["bytes_used"], stats["bytes_limit"]
@@ -268,9 +345,19 @@ def get_memory_info(device: _DeviceLike = None) -> dict[str, int]:
 # Data between host and device
 
 
-def send_cpu_data_to_device(datas: Any, device: "torch.device | str") -> Any:
-    """Nested data with its CPU tensors on the device. A single tensor comes back as a list."""
-    return transfer.to_device([datas] if isinstance(datas, torch.Tensor) else datas, device)
+def send_cpu_data_to_device(
+    datas: Any, device: "torch.device | str", input_sharding: Any = None
+) -> Any:
+    """Nested data with its CPU tensors on the device. A single tensor comes back as a list.
+    `input_sharding`: a ShardingSpec for the tensors of its rank."""
+    moved = transfer.to_device([datas] if isinstance(datas, torch.Tensor) else datas, device)
+    if input_sharding is not None:
+        for_each_instance(moved, is_xla_tensor, _mark_if_it_fits(input_sharding))
+    return moved
+
+
+def _mark_if_it_fits(sharding: Any) -> Callable[[torch.Tensor], None]:
+    return lambda tensor: sharding.apply(tensor) if sharding.can_apply(tensor) else None
 
 
 def _maybe_convert_to_cpu(data: Any, convert: bool = True) -> Any:
@@ -291,9 +378,19 @@ def save(
     rendezvous("torch_xla.core.xla_model.save")
 
 
-def get_stablehlo(tensors: Sequence[torch.Tensor]) -> str:
-    """The StableHLO text of the pending graph that computes the tensors."""
+def get_stablehlo(tensors: Sequence[torch.Tensor] | None = None) -> str:
+    """The StableHLO text of the pending graph that computes the tensors, or all that is pending on
+    the current device."""
+    if tensors is None:
+        return _XLAC.pending_stablehlo_text(_XLAC.current_device())
     return _XLAC.tensors_stablehlo_text(list(tensors))
+
+
+def get_stablehlo_bytecode(tensors: Sequence[torch.Tensor] | None = None) -> bytes:
+    """The same as portable bytecode, which needs the converter in the package `jaxlib`."""
+    from torch_xla._internal import stablehlo_bytecode
+
+    return stablehlo_bytecode.to_bytecode(get_stablehlo(tensors))
 
 
 class RateTracker:

@@ -57,6 +57,16 @@ class _Channel:
             self._changed.notify_all()
 
 
+class PerDeviceQueue:
+    """What has been sent to one device and not been taken yet."""
+
+    def __init__(
+        self, device: _Device, loader_prefetch_size: int, device_prefetch_size: int
+    ) -> None:
+        self.device = torch.device(device)
+        self.queue = _Channel(device_prefetch_size)
+
+
 class ParallelLoader:
     """Reads `cpu_loader` in a thread and deals its batches to the devices in turn."""
 
@@ -64,6 +74,7 @@ class ParallelLoader:
         self,
         cpu_loader: Any,
         devices: Sequence[_Device],
+        batchdim: int = 0,
         batches_per_execution: int = 1,
         loader_prefetch_size: int = 16,
         device_prefetch_size: int = 8,
@@ -77,9 +88,8 @@ class ParallelLoader:
             )
         self._cpu_loader = cpu_loader
         self._batches_per_execution = batches_per_execution
-        self._channels = {
-            torch.device(device): _Channel(device_prefetch_size) for device in devices
-        }
+        queues = [PerDeviceQueue(d, loader_prefetch_size, device_prefetch_size) for d in devices]
+        self._channels = {queue.device: queue.queue for queue in queues}
         sender = _Sender(input_sharding)
         # Made by the caller, which draws the loader's seed in the order of the user's program.
         batches = iter(cpu_loader)

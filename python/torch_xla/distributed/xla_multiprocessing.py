@@ -1,12 +1,23 @@
-"""Starts training functions. One process drives all local devices."""
+"""Starts training functions: in this process, or in several that exchange data.
 
-import threading
+A process drives all its devices. On the CPU platform any number of processes can run; elsewhere
+each must be given a device of its own.
+"""
+
+import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
+import torch.multiprocessing
+
+from torch_xla._internal import plugins, world
+from torch_xla.utils.utils import get_free_tcp_ports
 
 _T = TypeVar("_T")
+
+# Which devices a process sees, by platform.
+_VISIBLE = {"CUDA": "CUDA_VISIBLE_DEVICES", "ROCM": "HIP_VISIBLE_DEVICES"}
 
 
 def spawn(
@@ -16,21 +27,62 @@ def spawn(
     join: bool = True,
     daemon: bool = False,
     start_method: str = "spawn",
-) -> None:
-    """Runs `fn(0, *args)` in this process."""
-    if nprocs not in (None, 1):
-        raise ValueError(
-            f"nprocs must be 1 or None, got {nprocs}: one process drives all local devices"
+) -> Any:
+    """Runs `fn(0, *args)` in this process, or `fn(ordinal, *args)` in `nprocs` processes.
+
+    The arguments are those of torch.multiprocessing.spawn, which is called for several processes:
+    what one of them raises ends the others and is raised here. Under torchrun, whose processes are
+    there already, runs `fn(local ordinal, *args)` in this one.
+    """
+    if world.size() > 1:
+        return fn(world.local_rank(), *args)
+    if nprocs in (None, 1):
+        return fn(0, *args)
+    if not isinstance(nprocs, int) or nprocs < 1:
+        raise ValueError(f"nprocs must be a number of processes or None, got {nprocs!r}")
+    _check_platform()
+    port = get_free_tcp_ports()[0]
+    start: Any = torch.multiprocessing.start_processes  # type: ignore[attr-defined]
+    return start(
+        _run,
+        (nprocs, port, fn, args),
+        nprocs=nprocs,
+        join=join,
+        daemon=daemon,
+        start_method=start_method,
+    )
+
+
+def _check_platform() -> None:
+    kind = plugins.device_type()
+    if kind not in ("CPU", *_VISIBLE, *plugins.registered):
+        raise RuntimeError(
+            f"xmp.spawn cannot divide the devices of {kind} among processes: use one process and "
+            "SPMD (torch_xla.runtime.use_spmd), or register_plugin a DevicePlugin with "
+            "configure_multiprocess"
         )
-    fn(0, *args)
+
+
+def _run(ordinal: int, count: int, port: int, fn: Callable[..., Any], args: Any) -> None:
+    """The body of a process that was started."""
+    kind = plugins.device_type()
+    ranks = {"RANK": ordinal, "LOCAL_RANK": ordinal, "PJRT_LOCAL_PROCESS_RANK": ordinal}
+    sizes = {"WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count, "PJRT_LOCAL_PROCESS_COUNT": count}
+    os.environ |= {name: str(value) for name, value in (ranks | sizes).items()}
+    os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port), world.SPAWNED: "1"}
+    if kind in plugins.registered:
+        plugins.registered[kind].configure_multiprocess(ordinal, count)
+    elif kind in _VISIBLE:
+        os.environ.setdefault(_VISIBLE[kind], str(ordinal))
+    fn(ordinal, *args)
 
 
 class MpModelWrapper:
-    """Holds a model that several processes move to their devices."""
+    """Holds a model that several processes move to their devices, one after the other."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         self._model = model
-        self._lock = threading.Lock()
+        self._lock = torch.multiprocessing.get_context().Lock()
 
     def to(self, device: "torch.device | str") -> torch.nn.Module:
         with self._lock:
@@ -41,8 +93,14 @@ class MpSerialExecutor:
     """Runs a function in one process at a time."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = torch.multiprocessing.get_context().Lock()
 
     def run(self, fn: Callable[[], _T]) -> _T:
         with self._lock:
             return fn()
+
+
+def create_optimized_replica_groups() -> list[list[int]] | None:
+    """An order of the members that suits the links between their devices; None for any. Members
+    exchange through the hosts' memory, where no order is better than another."""
+    return None

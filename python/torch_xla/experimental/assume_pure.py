@@ -12,13 +12,27 @@ import torch
 from torch import nn
 
 from torch_xla import _XLAC
-from torch_xla._internal import closures, pytree_nodes
+from torch_xla._internal import closures, pytree_nodes, replay, step_closures
 from torch_xla._internal.devices import existing_device
+from torch_xla.experimental._jax_autograd import (
+    j2t_autograd,
+    make_fake_inputs,
+    prepare_computation_inputs,
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-__all__ = ["CacheInfo", "PureCallable", "PureModule", "assume_pure"]
+__all__ = [
+    "CacheInfo",
+    "PureCallable",
+    "PureModule",
+    "assume_pure",
+    "assume_pure_torch",
+    "j2t_autograd",
+    "make_fake_inputs",
+    "prepare_computation_inputs",
+]
 
 pytree_nodes.install()
 
@@ -40,23 +54,36 @@ class PureCallable(Generic[P, R]):
         self,
         function: Callable[P, R],
         name: str,
-        maxsize: int,
-        check: bool,
+        maxsize: int = 128,
+        check: bool = False,
         reads: Callable[..., Any] | None = None,
+        region: "_XLAC.CompiledFunction | None" = None,
     ) -> None:
         functools.update_wrapper(self, function)
         self._function = function
-        self._made_with = (function, name, maxsize, check, reads)
+        self._made_with = (function, name, maxsize, check, reads, region)
         source = function if reads is None else reads
         self._core = _XLAC.PureFunction(
             function,
             name,
             maxsize,
             check,
+            replay.Traces(source).run,
             functools.partial(closures.tensors, source),
             functools.partial(closures.flags, source),
         )
-        self._call = self._core.call
+        self._call = self._core.call if region is None else self._in_region
+        self._region = region
+
+    def in_region(self, region: "_XLAC.CompiledFunction") -> "PureCallable[P, R]":
+        """The same function, each call a region of `torch_xla.compile`."""
+        return PureCallable(*self._made_with[:5], region)
+
+    def _in_region(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        assert self._region is not None
+        result = self._core.launch(self._region, *args, **kwargs)
+        step_closures.run()
+        return result
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         if torch.compiler.is_compiling():
@@ -135,6 +162,11 @@ def assume_pure(
     if add_rng_seed_argument:
         return _with_seed(fn, check, maxsize)
     return PureCallable(fn, _name_of(fn), maxsize, check)
+
+
+def assume_pure_torch(func: Callable[P, R], use_cache: bool = False) -> PureCallable[P, R]:
+    """`assume_pure(func)`. Traces are always kept, one for each kind of call."""
+    return assume_pure(func)
 
 
 def _name_of(fn: Callable[..., Any]) -> str:

@@ -105,9 +105,9 @@ def _wrap_children(
     module: nn.Module, policy: Callable[..., bool], wrap: Callable[[nn.Module], nn.Module]
 ) -> None:
     for name, child in module.named_children():
-        if policy(module=child, recurse=True, nonwrapped_numel=_numel(child)):
+        if policy(child, True, _numel(child)):
             _wrap_children(child, policy, wrap)
-        if policy(module=child, recurse=False, nonwrapped_numel=_numel(child)):
+        if policy(child, False, _numel(child)):
             setattr(module, name, wrap(child))
 
 

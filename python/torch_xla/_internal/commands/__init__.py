@@ -4,6 +4,6 @@ A module's `add_to(commands)` adds its parser, whose default `run` takes the par
 returns the exit status.
 """
 
-from torch_xla._internal.commands import cache
+from torch_xla._internal.commands import cache, export
 
-COMMANDS = (cache,)
+COMMANDS = (cache, export)

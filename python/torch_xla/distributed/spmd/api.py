@@ -1,13 +1,48 @@
 """The entry points that torch.distributed.tensor calls for meshes of the device type "xla"."""
 
+import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, ParamSpec, TypeVar
 
 import torch
 
+from torch_xla import runtime
 from torch_xla.distributed.spmd.mesh import Mesh, ShardingError, as_mesh, required_mesh
 from torch_xla.distributed.spmd.xla_sharded_tensor import XLAShardedTensor
 from torch_xla.distributed.spmd.xla_sharding import mark_sharding
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def with_xla(func: Callable[_P, _T]) -> Callable[_P, _T]:
+    """A decorator: turns SPMD mode on before each call."""
+
+    @functools.wraps(func)
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        runtime.use_spmd()
+        return func(*args, **kwargs)
+
+    return call
+
+
+@with_xla
+def convert_to_xla_mesh(dt_mesh: Any) -> Mesh:
+    """A DeviceMesh of all devices as a Mesh."""
+    if dt_mesh.size() != runtime.global_runtime_device_count():
+        raise ShardingError(
+            f"the DeviceMesh has {dt_mesh.size()} devices, and a mesh of this program has all "
+            f"{runtime.global_runtime_device_count()}"
+        )
+    return as_mesh(dt_mesh)
+
+
+@with_xla
+def convert_to_xla_partition_spec(
+    tensor: torch.Tensor, placements: Sequence[Any]
+) -> tuple[Any, ...]:
+    """PyTorch's placements, one for each axis of a mesh, as a partition spec by axis numbers."""
+    return spec_of(placements, range(len(placements)), tensor.dim())
 
 
 def placements_to_spec(placements: Sequence[Any], mesh: Mesh, rank: int) -> tuple[Any, ...]:
@@ -15,15 +50,19 @@ def placements_to_spec(placements: Sequence[Any], mesh: Mesh, rank: int) -> tupl
     axes each dimension of the tensor has."""
     if len(placements) != len(mesh.mesh_shape):
         raise ShardingError(f"{len(placements)} placements were given for {mesh}: one per axis")
-    axes: list[list[str]] = [[] for _ in range(rank)]
-    for name, placement in zip(mesh.axis_names, placements, strict=True):
+    return spec_of(placements, mesh.axis_names, rank)
+
+
+def spec_of(placements: Sequence[Any], names: Sequence[Any], rank: int) -> tuple[Any, ...]:
+    axes: list[list[Any]] = [[] for _ in range(rank)]
+    for name, placement in zip(names, placements, strict=True):
         if placement.is_partial():
             raise ShardingError("a tensor cannot be given as partial sums: use Shard or Replicate")
         if not placement.is_replicate():
             if not -rank <= placement.dim < rank:
                 raise ShardingError(f"{placement} of a tensor with {rank} dimensions")
             axes[placement.dim].append(name)
-    return tuple(tuple(names) if names else None for names in axes)
+    return tuple(tuple(dim) if len(dim) > 1 else dim[0] if dim else None for dim in axes)
 
 
 def xla_distribute_tensor(

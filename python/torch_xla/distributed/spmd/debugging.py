@@ -1,9 +1,11 @@
 """Pictures of which device holds what of a tensor."""
 
 import os
+import re
 from collections import defaultdict
 from typing import Any
 
+import numpy as np
 import torch
 
 from torch_xla import _XLAC, runtime
@@ -27,7 +29,22 @@ def visualize_sharding(
     sharding: str, file: "str | os.PathLike[str] | None" = None, **_: Any
 ) -> str:
     """The same for a text such as "{devices=[2,4]0,1,2,3,4,5,6,7}"."""
-    return _show(_XLAC.OpSharding.parse(sharding), file, None)
+    return _show(_XLAC.OpSharding.parse(construct_v1_sharding_str(sharding)), file, None)
+
+
+def construct_v1_sharding_str(sharding: str) -> str:
+    """XLA's short form "{devices=[2,4]<=[8]}" with its devices written out; others as they are."""
+    found = re.fullmatch(
+        r"\{devices=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?(.*)\}", sharding.strip()
+    )
+    if found is None:
+        return sharding
+    tiles, dims, order, rest = found.groups()
+    sizes = [int(size) for size in dims.split(",")]
+    devices = np.arange(int(np.prod(sizes))).reshape(sizes)
+    if order is not None:
+        devices = devices.transpose([int(axis) for axis in order.split(",")])
+    return f"{{devices=[{tiles}]{','.join(map(str, devices.flatten()))}{rest}}}"
 
 
 def _show(sharding: Any, file: Any, shape: tuple[int, ...] | None) -> str:

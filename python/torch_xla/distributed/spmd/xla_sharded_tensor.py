@@ -1,7 +1,8 @@
 """Tensors that lie on several devices: what each device holds."""
 
+import contextlib
 import enum
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,6 +64,16 @@ def sharding_type(tensor: torch.Tensor) -> ShardingType | None:
     return ShardingType.PARTIAL if sharding.copies > 1 else ShardingType.TILED
 
 
+@contextlib.contextmanager
+def no_dispatch() -> Iterator[None]:
+    """Inside, subclasses of tensors are as plain tensors to PyTorch."""
+    guard = torch._C._DisableTorchDispatch()
+    try:
+        yield
+    finally:
+        del guard
+
+
 def _wrapped(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         plain = value.device.type == "xla" and not isinstance(value, XLAShardedTensor)
@@ -78,6 +89,7 @@ class XLAShardedTensor(torch.Tensor):
 
     mesh_shape: tuple[int, ...] | None = None
     partition_spec: Sequence[Any] | None = None
+    _axes: Sequence[Sequence[int]] = ()  # the numbers of the axes that shard each dimension
 
     @classmethod
     def __torch_function__(
@@ -128,6 +140,39 @@ class XLAShardedTensor(torch.Tensor):
         if any(shard.data.device.type != "cpu" for shard in shards):
             raise ValueError("load_local_shards_: the data of shards must be on the CPU")
         _XLAC.load_local_shards(self, [shard.data for shard in shards])
+
+    @property
+    def _spec(self) -> Any:
+        """How it lies, in the words of torch.distributed.tensor: a DTensorSpec."""
+        from torch.distributed.device_mesh import DeviceMesh
+        from torch.distributed.tensor import Replicate, Shard
+        from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
+
+        if self.mesh_shape is None:
+            raise ValueError(
+                "it is not known on which mesh this tensor lies: give it one with mark_sharding or "
+                "redistribute"
+            )
+        count = runtime.global_runtime_device_count()
+        mesh = DeviceMesh("xla", torch.arange(count).reshape(self.mesh_shape))
+        placements: list[Any] = [Replicate()] * len(self.mesh_shape)
+        for dim, axes in enumerate(self._axes):
+            for axis in axes:
+                placements[axis] = Shard(dim)
+        meta = TensorMeta(self.shape, self.stride(), self.dtype)
+        return DTensorSpec(mesh, tuple(placements), tensor_meta=meta)
+
+    @property
+    def placements(self) -> Any:
+        return self._spec.placements
+
+    def redistribute(
+        self, device_mesh: Any = None, placements: Sequence[Any] | None = None, **_: Any
+    ) -> "XLAShardedTensor":
+        """The same values, lying as `placements` say; this tensor stays as it is."""
+        from torch_xla.distributed.spmd.api import xla_distribute_tensor
+
+        return xla_distribute_tensor(self.global_tensor.clone(), device_mesh, placements)
 
     def full(self) -> torch.Tensor:
         """The whole tensor on the CPU."""

@@ -5,8 +5,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils import _pytree
 
 from torch_xla import _XLAC, runtime
+from torch_xla.core._barrier import barrier
+from torch_xla.core._linear import XLAPatchedLinear, xla_patched_nn_linear_forward
 from torch_xla.distributed.spmd.mesh import (
     HybridMesh,
     Mesh,
@@ -28,15 +31,19 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
 __all__ = [
+    "EinsumLinear",
     "HybridMesh",
     "Mesh",
     "PartitionSpec",
     "ShardingError",
     "ShardingSpec",
     "ShardingType",
+    "XLAPatchedLinear",
     "XLAShard",
     "XLAShardedTensor",
     "annotate_custom_sharding",
+    "apply_backward_optimization_barrier",
+    "apply_xla_patch_to_nn_linear",
     "clear_sharding",
     "disable_manual_sharding",
     "enable_manual_sharding",
@@ -46,9 +53,11 @@ __all__ = [
     "mark_sharding",
     "mark_sharding_with_gradients",
     "set_global_mesh",
+    "shard_as",
     "unwrap_sharded_tensor",
     "wrap_as_sharded_tensor",
     "wrap_if_sharded",
+    "xla_patched_nn_linear_forward",
 ]
 
 
@@ -62,7 +71,9 @@ def mark_sharding(
     _check_spec(t, mesh, partition_spec)
     _XLAC._xla_mark_sharding(t, mesh.get_op_sharding(partition_spec))
     _mark_gradients_of(t)
-    return wrap_as_sharded_tensor(t, mesh.mesh_shape, tuple(partition_spec))
+    marked = wrap_as_sharded_tensor(t, mesh.mesh_shape, tuple(partition_spec))
+    marked._axes = mesh.translate(partition_spec)
+    return marked
 
 
 def _check_spec(t: torch.Tensor, mesh: Mesh, partition_spec: PartitionSpec) -> None:
@@ -171,6 +182,61 @@ def wrap_if_sharded(x: Any) -> Any:
 
 def unwrap_sharded_tensor(t: Any) -> Any:
     return t.global_tensor if isinstance(t, XLAShardedTensor) else t
+
+
+def shard_as(a: Any, b: Any) -> tuple[Any, Any]:
+    """Copies of nested tensors of one structure, of which corresponding ones lie the same way: as
+    the first of the two that is marked or known to be sharded."""
+    leaves_a, structure = _pytree.tree_flatten(a)
+    leaves_b, other = _pytree.tree_flatten(b)
+    if structure != other:
+        raise ShardingError(f"shard_as: the structures differ: {structure} and {other}")
+    pairs = [_alike(x, y) for x, y in zip(leaves_a, leaves_b, strict=True)]
+    first, second = [x for x, _ in pairs], [y for _, y in pairs]
+    return _pytree.tree_unflatten(first, structure), _pytree.tree_unflatten(second, structure)
+
+
+def _alike(x: Any, y: Any) -> tuple[Any, Any]:
+    if not isinstance(x, torch.Tensor) or not isinstance(y, torch.Tensor):
+        if x is not y:
+            raise ShardingError(f"shard_as: tensors correspond to tensors, got {x!r} and {y!r}")
+        return x, y
+    known = _XLAC._get_xla_op_sharding(x) or _XLAC._get_xla_op_sharding(y)
+    x, y = x.clone(), y.clone()
+    if known is not None:
+        _XLAC._xla_mark_sharding(x, known)
+        _XLAC._xla_mark_sharding(y, known)
+    return x, y
+
+
+class EinsumLinear(torch.nn.Linear):
+    """nn.Linear that keeps the batch's dimensions apart in its gradients, so that XLA can keep
+    their shardings."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        return xla_patched_nn_linear_forward(self, input)
+
+
+def apply_xla_patch_to_nn_linear(module: torch.nn.Module) -> torch.nn.Module:
+    """Makes each nn.Linear in `module` an EinsumLinear, with the parameters it has."""
+    for child in module.modules():
+        if type(child) is torch.nn.Linear:
+            child.__class__ = EinsumLinear
+    return module
+
+
+def apply_backward_optimization_barrier(m: torch.nn.Module) -> None:
+    """XLA does not mix the backward pass of `m` with what comes after: gradients leave it behind a
+    barrier, together."""
+
+    def separate(module: Any, given: Any, returned: Any) -> Any:
+        tensors = [tensor for tensor in given if tensor is not None]
+        if not tensors:
+            return None
+        values = iter(barrier(tensors))
+        return tuple(None if tensor is None else next(values) for tensor in given)
+
+    m.register_full_backward_hook(separate)
 
 
 @dataclass

@@ -1,0 +1,153 @@
+"""The fair comparison: what a step of common programs takes, as a ratio to CPU-eager PyTorch.
+
+Each contender lives in a process of its own. One runs while the others sleep; they take turns
+round by round; a ratio is made in each round, and their median and spread are printed, with the
+seconds of the first step (compilation, imports not counted) and the process's peak memory.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+CONTENDERS = ("eager", "lazy", "compiled", "openxla", "traced", "inductor")
+SECONDS_A_TURN = 1.0
+
+
+def wrappers(contender: str):
+    """How a contender wraps a step and a model."""
+    import torch
+
+    if contender == "cpu":
+        return "cpu", lambda f: f, lambda m: m
+    if contender == "inductor":
+        return "cpu", lambda f: f, torch.compile
+    import torch_xla
+
+    if contender == "eager":
+        torch_xla.experimental.eager_mode(True)
+    step = {
+        "compiled": torch_xla.compile,
+        "traced": lambda f: torch_xla.compile(f, assume_pure=True),
+    }.get(contender, lambda f: f)
+    model = (lambda m: torch.compile(m, backend="openxla")) if contender == "openxla" else None
+    return "xla", step, model or (lambda m: m)
+
+
+def worker(workload: str, contender: str) -> None:
+    """Answers each line `SECONDS` on stdin with the milliseconds a step took meanwhile."""
+    import resource
+
+    import torch
+    from workloads import make
+
+    torch.manual_seed(0)
+    device, wrap, wrap_model = wrappers(contender)
+    step = make(workload)(device=device, wrap=wrap, wrap_model=wrap_model)
+    began = time.perf_counter()
+    step()
+    first = time.perf_counter() - began
+    for _ in range(6):
+        step()
+    print(json.dumps({"first": first}), flush=True)
+    for line in sys.stdin:
+        until = time.perf_counter() + float(line)
+        step()
+        began, count = time.perf_counter(), 0
+        while time.perf_counter() < until or count == 0:
+            step()
+            count += 1
+        took = (time.perf_counter() - began) / count
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        print(json.dumps({"ms": took * 1e3, "peak": peak}), flush=True)
+
+
+class Contender:
+    def __init__(self, workload: str, name: str) -> None:
+        cache = tempfile.mkdtemp(prefix="suite_")
+        self.name = name
+        self.turns: list[float] = []
+        self.peak = 0.0
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, "--worker", workload, name],
+            env={**os.environ, "TORCH_XLA_CACHE_DIR": cache, "TORCHINDUCTOR_CACHE_DIR": cache,
+                 "TORCH_XLA_TIERS": "off", "TORCH_XLA_PROGRESS": "0"},
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        self.first = self._answer()["first"]
+
+    def turn(self) -> float:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{SECONDS_A_TURN}\n")
+        self._process.stdin.flush()
+        found = self._answer()
+        self.peak = found["peak"]
+        self.turns.append(found["ms"])
+        return found["ms"]
+
+    def end(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
+    def _answer(self) -> dict:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            sys.exit(f"{self.name} failed")
+        return json.loads(line)
+
+
+def measure(workload: str, names: list[str], rounds: int) -> dict[str, dict[str, float]]:
+    contenders = [Contender(workload, name) for name in ("cpu", *names)]
+    ratios: dict[str, list[float]] = {name: [] for name in names}
+    for _ in range(rounds):
+        reference = contenders[0].turn()
+        for contender in contenders[1:]:
+            ratios[contender.name].append(contender.turn() / reference)
+    print(f"{workload}: CPU eager {statistics.median(contenders[0].turns):.2f} ms a step")
+    result = {}
+    for contender in contenders:
+        contender.end()
+        found = ratios.get(contender.name, [1.0])
+        result[contender.name] = {
+            "ratio": statistics.median(found), "least": min(found), "most": max(found),
+            "ms": statistics.median(contender.turns),
+            "first_s": contender.first, "peak_mb": contender.peak,
+        }  # fmt: skip
+        text = (
+            "{ratio:6.3f} ({least:.3f} to {most:.3f})  first step {first_s:6.2f} s"
+            "  peak {peak_mb:5.0f} MB"
+        )
+        print(f"  {contender.name:10s}", text.format(**result[contender.name]), flush=True)
+    return result
+
+
+def main() -> None:
+    from workloads import NAMES
+
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--only", nargs="*", default=NAMES, help="workloads")
+    parser.add_argument("--contenders", nargs="*", default=list(CONTENDERS))
+    parser.add_argument("--json", help="write the figures to this file")
+    options = parser.parse_args()
+    if options.worker:
+        worker(*options.worker)
+        return
+    results = {name: measure(name, options.contenders, options.rounds) for name in options.only}
+    for name in options.contenders:
+        found = [result[name]["ratio"] for result in results.values()]
+        print(f"{name}: geometric mean {statistics.geometric_mean(found):.3f} of {len(found)}")
+    if options.json:
+        Path(options.json).write_text(json.dumps(results, indent=2))
+
+
+if __name__ == "__main__":
+    main()

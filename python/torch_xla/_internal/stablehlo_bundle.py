@@ -1,0 +1,194 @@
+"""What an exported program consists of, and its folder.
+
+functions/NAME.mlir, NAME.meta, and NAME.bytecode where a converter is installed
+data/NAME      each parameter and buffer, as .npy
+constants/N    what else the program reads
+"""
+
+import dataclasses
+import enum
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from torch_xla._internal import stablehlo_bytecode
+
+
+class VariableType(enum.Enum):
+    INPUT_ARG = "input_arg"
+    PARAMETER = "parameter"
+    CONSTANT = "constant"
+
+
+@dataclass
+class VariableSignature:
+    """Shape and dtype of an input or output."""
+
+    shape: list[int]
+    dtype: str
+    dynamic_dims: list[int] = dataclasses.field(default_factory=list)
+
+
+@dataclass
+class InputLocation:
+    """Where an input of the program comes from: an argument, a parameter, or a constant."""
+
+    type_: VariableType
+    position: int = -1
+    name: str = ""
+
+    @classmethod
+    def parameter(cls, name: str) -> "InputLocation":
+        return cls(VariableType.PARAMETER, name=name)
+
+    @classmethod
+    def input_arg(cls, position: int) -> "InputLocation":
+        return cls(VariableType.INPUT_ARG, position=position)
+
+    @classmethod
+    def constant(cls, position: int) -> "InputLocation":
+        return cls(VariableType.CONSTANT, position=position)
+
+
+@dataclass
+class StableHLOFunctionMeta:
+    """How a function is called. Trees of arguments and results are those of torch.utils._pytree."""
+
+    name: str
+    stablehlo_version: str
+    input_signature: list[VariableSignature]
+    output_signature: list[VariableSignature]
+    input_locations: list[InputLocation]
+    unused_inputs: list[tuple[InputLocation, VariableSignature]]
+    input_pytree_spec: str | None = None
+    output_pytree_spec: str | None = None
+
+
+@dataclass
+class StableHLOFunc:
+    """A function as text, and as portable bytecode where a converter is installed."""
+
+    meta: StableHLOFunctionMeta
+    bytecode: bytes | None
+    text: str | None
+
+    def module_text(self) -> str:
+        if self.text is None:
+            if self.bytecode is None:
+                raise ValueError(f"the function {self.meta.name} has neither text nor bytecode")
+            self.text = stablehlo_bytecode.to_text(self.bytecode)
+        return self.text
+
+
+@dataclass
+class StableHLOModelBundle:
+    """Functions and what they read beside their arguments. Values are arrays, or tensors where
+    NumPy has no such dtype."""
+
+    state_dict: dict[str, Any]
+    additional_constants: list[Any]
+    stablehlo_funcs: list[StableHLOFunc]
+
+
+class StableHLOJSONSerializer(json.JSONEncoder):
+    """Writes the classes of this module."""
+
+    def default(self, o: Any) -> Any:
+        if dataclasses.is_dataclass(o) and not isinstance(o, type):
+            return dataclasses.asdict(o)
+        return o.value if isinstance(o, VariableType) else super().default(o)
+
+
+def stablehlo_obj_hook(dct: dict[str, Any]) -> Any:
+    """Reads them again: an `object_hook` for json.load."""
+    for kind in (StableHLOFunctionMeta, StableHLOFunc, VariableSignature, InputLocation):
+        if {field.name for field in dataclasses.fields(kind)} == dct.keys():
+            if kind is InputLocation:
+                dct = {**dct, "type_": VariableType(dct["type_"])}
+            return kind(**dct)
+    return dct
+
+
+def as_array(tensor: torch.Tensor) -> Any:
+    """An array, or the tensor itself on the CPU where NumPy has no such dtype."""
+    host = tensor.detach().cpu().contiguous()
+    try:
+        return host.numpy()
+    except TypeError:
+        return host
+
+
+def as_tensor(value: Any, dtype: str) -> torch.Tensor:
+    """The value of an input whose dtype the signature names."""
+    wanted: torch.dtype = getattr(torch, dtype)
+    tensor = value if isinstance(value, torch.Tensor) else torch.from_numpy(np.asarray(value))
+    # Dtypes that NumPy lacks were saved as their bytes.
+    return tensor if tensor.dtype == wanted else tensor.view(wanted)
+
+
+def _save_array(path: Path, value: Any) -> None:
+    if isinstance(value, torch.Tensor):
+        bits = {1: torch.uint8, 2: torch.int16}[value.element_size()]
+        value = value.view(bits).numpy()
+    with open(path, "wb") as file:
+        np.save(file, value, allow_pickle=False)
+
+
+def _load_array(path: Path) -> Any:
+    with open(path, "rb") as file:
+        return np.load(file, allow_pickle=False)
+
+
+def _new_folder(parent: Path, name: str) -> Path:
+    folder = parent / name
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def save(bundle: StableHLOModelBundle, directory: "str | os.PathLike[str]", weights: bool) -> None:
+    root = Path(directory)
+    if weights:
+        data = _new_folder(root, "data")
+        for name, value in bundle.state_dict.items():
+            _save_array(data / name, value)
+    functions = _new_folder(root, "functions")
+    for function in bundle.stablehlo_funcs:
+        meta = json.dumps(function.meta, cls=StableHLOJSONSerializer)
+        (functions / f"{function.meta.name}.meta").write_text(meta)
+        if function.bytecode is not None:
+            (functions / f"{function.meta.name}.bytecode").write_bytes(function.bytecode)
+        if function.text is not None:
+            (functions / f"{function.meta.name}.mlir").write_text(function.text)
+    constants = _new_folder(root, "constants")
+    for number, value in enumerate(bundle.additional_constants):
+        _save_array(constants / str(number), value)
+
+
+def load(directory: "str | os.PathLike[str]") -> StableHLOModelBundle:
+    root = Path(directory)
+    metas = sorted((root / "functions").glob("*.meta"))
+    if not metas:
+        raise FileNotFoundError(
+            f"{root} is not a folder that save_as_stablehlo wrote: it has no functions/*.meta"
+        )
+    functions = []
+    for path in metas:
+        meta = json.loads(path.read_text(), object_hook=stablehlo_obj_hook)
+        bytecode, text = path.with_suffix(".bytecode"), path.with_suffix(".mlir")
+        functions.append(
+            StableHLOFunc(
+                meta,
+                bytecode.read_bytes() if bytecode.exists() else None,
+                text.read_text() if text.exists() else None,
+            )
+        )
+    data, constants = root / "data", root / "constants"
+    weights = {path.name: _load_array(path) for path in sorted(data.glob("*"))}
+    numbers = sorted(int(path.name) for path in constants.glob("*"))
+    values = [_load_array(constants / str(number)) for number in numbers]
+    return StableHLOModelBundle(weights, values, functions)

@@ -1,0 +1,60 @@
+"""StableHLO's portable bytecode. Text is all that torch_xla needs; the converter between the two is
+that of the package `jaxlib`, where it is installed."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+@contextmanager
+def _converter() -> Iterator[tuple[Any, Any, Any]]:
+    try:
+        from jaxlib.mlir import ir, passmanager
+        from jaxlib.mlir._mlir_libs import _jax_mlir_ext
+        from jaxlib.mlir.dialects import chlo, stablehlo
+    except ImportError:
+        raise RuntimeError(
+            "portable bytecode is made by a converter of the package jaxlib, which is not "
+            "installed: `pip install jaxlib`, or use the text (get_stablehlo, the .mlir files)"
+        ) from None
+    registry = ir.DialectRegistry()
+    _jax_mlir_ext.register_dialects(registry)
+    with ir.Context() as context:
+        context.append_dialect_registry(registry)
+        for dialect in (stablehlo, chlo):
+            dialect.register_dialect(context)
+        context.load_all_available_dialects()
+        yield ir, passmanager, stablehlo
+
+
+def available() -> bool:
+    """Whether there is a converter."""
+    try:
+        with _converter():
+            return True
+    except RuntimeError:
+        return False
+
+
+def to_bytecode(text: str) -> bytes:
+    """A portable artifact for the oldest consumers that the converter knows."""
+    with _converter() as (ir, passmanager, stablehlo):
+        module = ir.Module.parse(text)
+        stablehlo.register_stablehlo_passes()
+        pipeline = "builtin.module(func.func(chlo-legalize-to-stablehlo))"
+        passmanager.PassManager.parse(pipeline).run(module.operation)
+        version = stablehlo.get_minimum_version()
+        try:
+            artifact: bytes = stablehlo.serialize_portable_artifact(module, version)
+        except Exception:  # an operation that they did not have
+            version = stablehlo.get_current_version()
+            artifact = stablehlo.serialize_portable_artifact(module, version)
+        return artifact
+
+
+def to_text(bytecode: bytes) -> str:
+    """The text of a portable artifact."""
+    with _converter() as (_, _, stablehlo):
+        from jaxlib.mlir import ir
+
+        return str(stablehlo.deserialize_portable_artifact(ir.Context.current, bytecode))

@@ -1,0 +1,216 @@
+"""A torch.export program -> a StableHLO bundle: its graph is recorded, not run, and lowered."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+from torch.export.graph_signature import InputKind
+from torch.utils import _pytree
+
+from torch_xla import _XLAC
+from torch_xla._internal import stablehlo_bytecode
+from torch_xla._internal.devices import existing_device
+from torch_xla._internal.stablehlo_bundle import (
+    InputLocation,
+    StableHLOFunc,
+    StableHLOFunctionMeta,
+    StableHLOModelBundle,
+    VariableSignature,
+    as_array,
+)
+from torch_xla.experimental.eager import eager_mode_context
+from torch_xla.experimental.stablehlo_custom_call import (
+    extract_custom_call_outputs_shape_dtype,
+    stablehlo_custom_call,
+)
+
+_VERSION = "1.0.0"
+
+
+@dataclass
+class StableHLOExportOptions:
+    """How a program is exported.
+
+    `override_tracing_arguments`, `override_tracing_kwargs`: instead of the program's examples.
+    `save_weights`: parameters are saved with the functions; `export_weights`: they are kept at all.
+    `custom_ops_allowed_in_graph`: namespaces of operators that become `stablehlo.custom_call`s for
+    whoever runs the program; without it an operator that needs a kernel of this process is
+    decomposed, or refused. `include_human_readable_text`: text beside the bytecode; there is always
+    text where no bytecode can be made. Constants are always inlined, and each operation has the
+    name of its module and line, so that `inline_all_constant` and `export_node_metadata` have no
+    effect.
+    """
+
+    include_human_readable_text: bool = True
+    override_tracing_arguments: tuple[Any, ...] | None = None
+    override_tracing_kwargs: Mapping[str, Any] | None = None
+    save_weights: bool = True
+    inline_all_constant: bool = True
+    export_weights: bool = True
+    custom_ops_allowed_in_graph: set[str] = field(default_factory=set)
+    export_node_metadata: bool = False
+
+
+class XLAExportInterpreter(fx.Interpreter):
+    """Runs a graph on the device: what it makes or moves elsewhere is made there."""
+
+    def __init__(
+        self,
+        module: fx.GraphModule,
+        device: torch.device,
+        custom_ops_allowed_in_graph: set[str] | None = None,
+        gm_serializer: Any = None,
+    ) -> None:
+        super().__init__(module)
+        self._device = device
+        self._allowed = custom_ops_allowed_in_graph or set()
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        if "device" in kwargs:
+            kwargs = {**kwargs, "device": self._device}
+        return super().call_function(target, args, kwargs)
+
+    def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
+        value = super().get_attr(target, args, kwargs)
+        return value.to(self._device) if isinstance(value, torch.Tensor) else value
+
+    def run_node(self, n: fx.Node) -> Any:
+        namespace = getattr(n.target, "namespace", None)
+        if n.op != "call_function" or namespace not in self._allowed:
+            return super().run_node(n)
+        args, kwargs = self.fetch_args_kwargs_from_env(n)
+        tensors = [v for v in (*args, *kwargs.values()) if isinstance(v, torch.Tensor)]
+        shapes, dtypes = extract_custom_call_outputs_shape_dtype(n)
+        results = stablehlo_custom_call(tensors, str(n.target), shapes, dtypes)
+        several = isinstance(n.meta["val"], (tuple, list))
+        return results if several or not isinstance(results, (tuple, list)) else results[0]
+
+
+@dataclass
+class _Recorded:
+    text: str
+    captured: list[torch.Tensor]
+    host_operators: list[str]
+    results: list[torch.Tensor]
+
+
+def bundle_of(program: Any, options: StableHLOExportOptions) -> StableHLOModelBundle:
+    """The program as a bundle with one function, "forward"."""
+    args, kwargs = _examples(program, options)
+    lowered = program.run_decompositions({})  # no changes in place any more
+    recorded = _record(lowered, args, kwargs, options)
+    if recorded.host_operators:  # PyTorch may know them in terms of others
+        lowered = program.run_decompositions(_all_decompositions(recorded.host_operators))
+        recorded = _record(lowered, args, kwargs, options)
+    if recorded.host_operators:
+        raise RuntimeError(
+            "this program cannot be exported: "
+            f"{', '.join(recorded.host_operators)} can only run in this process, as a kernel of "
+            "PyTorch's. Replace it, or name its namespace in "
+            "StableHLOExportOptions.custom_ops_allowed_in_graph"
+        )
+    return _bundle(lowered, args, kwargs, recorded, options)
+
+
+def _examples(program: Any, options: StableHLOExportOptions) -> tuple[Any, dict[str, Any]]:
+    if options.override_tracing_arguments is not None:
+        return options.override_tracing_arguments, dict(options.override_tracing_kwargs or {})
+    if program.example_inputs is None:
+        raise ValueError(
+            "the exported program has no example inputs: set "
+            "StableHLOExportOptions.override_tracing_arguments"
+        )
+    args, kwargs = program.example_inputs
+    return args, dict(kwargs)
+
+
+def _all_decompositions(operators: list[str]) -> Any:
+    from torch._decomp import get_decompositions
+
+    table: Any = torch.export.default_decompositions()
+    overloads = []
+    for name in operators:
+        namespace, _, rest = name.partition("::")
+        packet, _, overload = rest.partition(".")
+        operator = getattr(getattr(torch.ops, namespace), packet)
+        overloads.append(getattr(operator, overload or "default"))
+    table.update(get_decompositions(overloads))
+    return table
+
+
+def _flat_inputs(program: Any, args: Any, kwargs: Any) -> list[Any]:
+    device = existing_device(None)
+
+    def move(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        return value.detach().contiguous().to(device, copy=True)
+
+    return [move(value) for value in program._graph_module_flat_inputs(args, kwargs)]
+
+
+def _record(program: Any, args: Any, kwargs: Any, options: StableHLOExportOptions) -> _Recorded:
+    with eager_mode_context(False), torch.no_grad():
+        inputs = _flat_inputs(program, args, kwargs)
+        allowed = options.custom_ops_allowed_in_graph
+        interpreter = XLAExportInterpreter(program.graph_module, existing_device(None), allowed)
+        returned = interpreter.run(*inputs, enable_io_processing=False)
+        signature = program.graph_signature
+        changes = len(signature.buffers_to_mutate) + len(signature.user_inputs_to_mutate)
+        results = list(returned[changes:])
+        for result in results:
+            if not isinstance(result, torch.Tensor):
+                raise TypeError(
+                    f"an exported program returns tensors, and this one returns {result!r}: leave "
+                    "it out of what the module's forward returns"
+                )
+        dense = [r.clone(memory_format=torch.contiguous_format) for r in results]
+        tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
+        text, captured, operators = _XLAC.export_graph(dense, tensors, "forward")
+    return _Recorded(text, captured, operators, dense)
+
+
+def _signature(tensor: torch.Tensor) -> VariableSignature:
+    return VariableSignature(list(tensor.shape), str(tensor.dtype).removeprefix("torch."))
+
+
+def _bundle(
+    program: Any, args: Any, kwargs: Any, recorded: _Recorded, options: StableHLOExportOptions
+) -> StableHLOModelBundle:
+    values = program._graph_module_flat_inputs(args, kwargs)
+    locations, signatures, state = [], [], {}
+    position = -1
+    for value, spec in zip(values, program.graph_signature.input_specs, strict=True):
+        is_argument = spec.kind == InputKind.USER_INPUT
+        position += is_argument
+        if not isinstance(value, torch.Tensor):
+            continue
+        signatures.append(_signature(value))
+        if is_argument:
+            locations.append(InputLocation.input_arg(position))
+        else:
+            locations.append(InputLocation.parameter(spec.target))
+            state[spec.target] = as_array(value)
+    for number, value in enumerate(recorded.captured):
+        locations.append(InputLocation.constant(number))
+        signatures.append(_signature(value))
+    spec = program.call_spec
+    meta = StableHLOFunctionMeta(
+        name="forward",
+        stablehlo_version=_VERSION,
+        input_signature=signatures,
+        output_signature=[_signature(result) for result in recorded.results],
+        input_locations=locations,
+        unused_inputs=[],
+        input_pytree_spec=_pytree.treespec_dumps(spec.in_spec),
+        output_pytree_spec=_pytree.treespec_dumps(spec.out_spec),
+    )
+    bytecode = (
+        stablehlo_bytecode.to_bytecode(recorded.text) if stablehlo_bytecode.available() else None
+    )
+    wanted = options.include_human_readable_text or bytecode is None
+    function = StableHLOFunc(meta, bytecode, recorded.text if wanted else None)
+    constants = [as_array(value) for value in recorded.captured]
+    return StableHLOModelBundle(state if options.export_weights else {}, constants, [function])

@@ -1,0 +1,255 @@
+"""`torch.distributed` for xla tensors: the backend "xla", registered by importing this module.
+
+`dist.init_process_group("xla", init_method="xla://")` in processes started by torchrun,
+torch_xla.launch or xmp.spawn; other ways of torch.distributed to meet ("env://", a store) work,
+too. What is exchanged goes through the hosts' memory, over gloo (torch_xla/_internal/world.py).
+"""
+
+import os
+from collections.abc import Callable, Generator, Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as torch_distributed
+
+from torch_xla import _XLAC, runtime
+from torch_xla._internal import world
+from torch_xla._internal.transfer import is_xla_tensor
+
+__all__ = ["ProcessGroupXla", "new_xla_process_group"]
+
+_Tensors = Sequence[torch.Tensor]
+# Its stubs lack some of what it has, and differ between versions.
+dist: Any = torch_distributed
+
+
+def _done(result: Any) -> Any:
+    future: torch.futures.Future[Any] = torch.futures.Future()
+    future.set_result(result)
+    c10d: Any = torch._C._distributed_c10d
+    return c10d._create_work_from_future(future)
+
+
+def _nested(value: Any, change: Callable[[torch.Tensor], Any]) -> Any:
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    return [_nested(part, change) for part in value]
+
+
+class ProcessGroupXla(dist.ProcessGroup):  # type: ignore[misc]
+    """gloo's collectives for tensors on the device. They are done when they return."""
+
+    def __init__(self, prefix_store: Any, rank: int, size: int, timeout: timedelta) -> None:
+        super().__init__(rank, size)
+        self._gloo = dist.ProcessGroupGloo(
+            dist.PrefixStore("gloo", prefix_store), rank, size, timeout
+        )
+        self._name = ""
+
+    def getBackendName(self) -> str:
+        return "xla"
+
+    def _set_group_name(self, name: str) -> None:
+        self._name = name
+
+    @property
+    def group_name(self) -> str:
+        return self._name
+
+    def _run(self, function: str, written: Any, arguments: Sequence[Any], *rest: Any) -> Any:
+        """Calls gloo with copies on the CPU. `written`: nested tensors that get the results, some
+        of `arguments`."""
+        tensors: list[torch.Tensor] = []
+        _nested(arguments, tensors.append)
+        on_device = [tensor for tensor in tensors if is_xla_tensor(tensor)]
+        if on_device:
+            _XLAC.sync_tensors(on_device)
+        copies = {id(tensor): _host_copy(tensor) for tensor in tensors}
+        host = _nested(arguments, lambda tensor: copies[id(tensor)])
+        try:
+            getattr(self._gloo, function)(*host, *rest).wait()
+        except RuntimeError as error:
+            raise RuntimeError(
+                f"{function} of process {self.rank()} of {self.size()} failed; another process "
+                f"ended, or did not come in time: {error}"
+            ) from error
+        results: list[torch.Tensor] = []
+        _nested(written, results.append)
+        with torch.no_grad():
+            for tensor in results:
+                tensor.copy_(copies[id(tensor)])
+        return _done(results)
+
+    def allreduce(self, tensors: Any, opts: Any = None) -> Any:
+        given = [tensors] if isinstance(tensors, torch.Tensor) else tensors
+        if _operation(opts) == dist.ReduceOp.AVG:
+            return self._average(given)
+        return self._run("allreduce", given, [given], *_options(opts))
+
+    def _average(self, tensors: _Tensors) -> Any:
+        self._run("allreduce", tensors, [tensors])
+        with torch.no_grad():
+            for tensor in tensors:
+                tensor.div_(self.size())
+        return _done(list(tensors))
+
+    def allreduce_coalesced(self, tensors: _Tensors, opts: Any = None) -> Any:
+        for tensor in tensors:
+            options = dist.AllreduceOptions()
+            options.reduceOp = _operation(opts)
+            self.allreduce([tensor], options)
+        return _done(list(tensors))
+
+    def allgather(self, output_tensors: Any, input_tensors: Any, opts: Any = None) -> Any:
+        return self._run("allgather", output_tensors, [output_tensors, input_tensors])
+
+    def _allgather_base(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> Any:
+        parts = [torch.empty_like(input) for _ in range(self.size())]
+        self._run("allgather", [parts], [[parts], [input]])
+        with torch.no_grad():
+            output.copy_(torch.stack(parts).view(output.shape))
+        return _done([output])
+
+    def allgather_coalesced(self, output_lists: Any, input_list: Any, opts: Any = None) -> Any:
+        for outputs, tensor in zip(output_lists, input_list, strict=True):
+            self.allgather([outputs], [tensor])
+        return _done(output_lists)
+
+    def allgather_into_tensor_coalesced(
+        self, outputs: _Tensors, inputs: _Tensors, opts: Any = None
+    ) -> Any:
+        for output, tensor in zip(outputs, inputs, strict=True):
+            self._allgather_base(output, tensor)
+        return _done(list(outputs))
+
+    def broadcast(self, tensors: Any, opts: Any = None) -> Any:
+        given = [tensors] if isinstance(tensors, torch.Tensor) else tensors
+        return self._run("broadcast", given, [given], *_options(opts))
+
+    def reduce(self, tensors: _Tensors, opts: Any = None) -> Any:
+        written = tensors if opts is None or opts.rootRank == self.rank() else []
+        return self._run("reduce", written, [tensors], *_options(opts))
+
+    def reduce_scatter(self, outputs: Any, input_lists: Any, opts: Any = None) -> Any:
+        for output, inputs in zip(outputs, input_lists, strict=True):
+            self._reduce_scatter_base(output, torch.stack(list(inputs)), opts)
+        return _done(outputs)
+
+    def reduce_scatter_coalesced(self, outputs: Any, input_lists: Any, opts: Any = None) -> Any:
+        return self.reduce_scatter(outputs, input_lists, opts)
+
+    def reduce_scatter_tensor_coalesced(
+        self, outputs: _Tensors, inputs: _Tensors, opts: Any = None
+    ) -> Any:
+        for output, tensor in zip(outputs, inputs, strict=True):
+            self._reduce_scatter_base(output, tensor, opts)
+        return _done(list(outputs))
+
+    def _reduce_scatter_base(self, output: torch.Tensor, input: torch.Tensor, opts: Any) -> Any:
+        reduced = input.clone()
+        options = dist.AllreduceOptions()
+        options.reduceOp = _operation(opts)
+        self.allreduce([reduced], options)
+        with torch.no_grad():
+            output.copy_(reduced.reshape(self.size(), *output.shape)[self.rank()])
+        return _done([output])
+
+    def alltoall(self, outputs: _Tensors, inputs: _Tensors, opts: Any = None) -> Any:
+        work = []
+        for peer in range(self.size()):
+            if peer != self.rank():
+                work.append(self._gloo.send([_host_copy(inputs[peer])], peer, 0))
+        for peer, output in enumerate(outputs):
+            if peer == self.rank():
+                output.copy_(inputs[peer])
+            else:
+                self.recv([output], peer, 0)
+        for sent in work:
+            sent.wait()
+        return _done(list(outputs))
+
+    def alltoall_base(
+        self,
+        output: torch.Tensor,
+        input: torch.Tensor,
+        output_split_sizes: Sequence[int],
+        input_split_sizes: Sequence[int],
+        opts: Any = None,
+    ) -> Any:
+        splits = (list(output_split_sizes or ()), list(input_split_sizes or ()))
+        return self._run("alltoall_base", output, [output, input], *splits)
+
+    # PyTorch's names since 2.13.
+    all_gather_single = _allgather_base
+    all_gather_single_coalesced = allgather_into_tensor_coalesced
+    reduce_scatter_single = _reduce_scatter_base
+    reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
+    all_to_all_single = alltoall_base
+
+    def gather(self, output_lists: Any, inputs: _Tensors, opts: Any = None) -> Any:
+        return self._run("gather", output_lists, [output_lists, inputs], *_options(opts))
+
+    def scatter(self, outputs: _Tensors, input_lists: Any, opts: Any = None) -> Any:
+        return self._run("scatter", outputs, [outputs, input_lists], *_options(opts))
+
+    def send(self, tensors: _Tensors, dst_rank: int, tag: int = 0) -> Any:
+        return self._run("send", [], [tensors], dst_rank, tag)
+
+    def recv(self, tensors: _Tensors, src_rank: int, tag: int = 0) -> Any:
+        return self._run("recv", tensors, [tensors], src_rank, tag)
+
+    def recv_anysource(self, tensors: _Tensors, tag: int = 0) -> Any:
+        return self._run("recv_anysource", tensors, [tensors], tag)
+
+    def barrier(self, opts: Any = None) -> Any:
+        self._gloo.barrier().wait()
+        return _done([])
+
+
+def _host_copy(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
+
+
+def _operation(opts: Any) -> Any:
+    return dist.ReduceOp.SUM if opts is None else opts.reduceOp
+
+
+def _options(opts: Any) -> tuple[Any, ...]:
+    return () if opts is None else (opts,)
+
+
+def _create(prefix_store: Any, rank: int, size: int, timeout: timedelta) -> ProcessGroupXla:
+    if runtime.is_spmd():
+        raise RuntimeError(
+            "the backend 'xla' exchanges data between processes, and in SPMD mode they are one "
+            "program: use the backend 'gloo' for what the hosts exchange"
+        )
+    if dist.group.WORLD is None:  # the default group: these are the world
+        world.join(rank, size, prefix_store, timeout)
+    return ProcessGroupXla(prefix_store, rank, size, timeout)
+
+
+def new_xla_process_group(
+    ranks: Sequence[int] | None = None,
+    timeout: timedelta | None = None,
+    backend: str | None = None,
+    pg_options: Any = None,
+    **kwargs: Any,
+) -> Any:
+    """`torch.distributed.new_group`."""
+    given = None if ranks is None else list(ranks)
+    return dist.new_group(given, timeout, backend, pg_options, **kwargs)
+
+
+def _meet(url: str, timeout: timedelta = timedelta(seconds=1800), **_: Any) -> Generator[Any]:
+    """init_method="xla://": the processes of torchrun, torch_xla.launch or xmp.spawn."""
+    os.environ.setdefault("MASTER_ADDR", "localhost")
+    if world.size() == 1 and "MASTER_PORT" not in os.environ:
+        yield dist.HashStore(), 0, 1
+    else:
+        yield world.store(), world.rank(), world.size()
+
+
+dist.Backend.register_backend("xla", _create, devices="xla")
+dist.register_rendezvous_handler("xla", _meet)

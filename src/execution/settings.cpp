@@ -1,0 +1,59 @@
+#include "execution/settings.h"
+
+#include "base/error.h"
+#include "trace/region.h"
+
+#include <mutex>
+
+namespace torch_xla {
+
+namespace {
+
+struct Settings {
+  std::mutex mutex;
+  std::map<std::string, std::string> options;
+  std::string precision = "DEFAULT";
+};
+
+Settings& settings() {
+  static auto* instance = new Settings;
+  return *instance;
+}
+
+}  // namespace
+
+void set_default_options(std::map<std::string, std::string> options) {
+  std::lock_guard<std::mutex> lock(settings().mutex);
+  settings().options = std::move(options);
+}
+
+void set_precision(const std::string& precision) {
+  if (precision != "DEFAULT" && precision != "HIGH" && precision != "HIGHEST") {
+    throw Error("the precision of products is 'default', 'high' or 'highest', got '" + precision +
+                "'");
+  }
+  std::lock_guard<std::mutex> lock(settings().mutex);
+  settings().precision = precision;
+}
+
+std::string precision() {
+  std::lock_guard<std::mutex> lock(settings().mutex);
+  return settings().precision;
+}
+
+std::map<std::string, std::string> current_options() {
+  std::map<std::string, std::string> options;
+  if (const ActiveRegion* region = current_region()) {
+    options = region->function->xla_options;
+  }
+  std::lock_guard<std::mutex> lock(settings().mutex);
+  options.insert(settings().options.begin(), settings().options.end());
+  return options;
+}
+
+void apply_settings(Graph& graph) {
+  graph.xla_options = current_options();
+  graph.precision = precision();
+}
+
+}  // namespace torch_xla

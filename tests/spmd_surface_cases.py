@@ -1,0 +1,162 @@
+"""2.9's names for shardings, on 8 devices (run by tests/test_spmd.py)."""
+
+import copy
+
+import pytest
+import torch
+import torch_xla
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.spmd as xs
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import Partial, Replicate, Shard, distribute_module, distribute_tensor
+from torch_xla.distributed.spmd import api, debugging, xla_sharding
+from torch_xla.distributed.spmd.xla_sharded_tensor import no_dispatch
+
+MESH = xs.Mesh(range(8), (2, 4), ("x", "y"))
+DEVICE_MESH = DeviceMesh("xla", torch.arange(8).reshape(2, 4), mesh_dim_names=("x", "y"))
+ROWS = "{devices=[2,1,4]0,1,2,3,4,5,6,7 last_tile_dim_replicate}"
+
+
+def spec(tensor: torch.Tensor) -> str:
+    return torch_xla._XLAC._get_xla_sharding_spec(tensor)
+
+
+def test_meshes_and_placements_as_ours():
+    assert api.convert_to_xla_mesh(DEVICE_MESH) == MESH
+    tensor = torch.ones(8, 4, 4)
+    placements = [Replicate(), Shard(0)]
+    assert api.convert_to_xla_partition_spec(tensor, placements) == (1, None, None)
+    assert api.convert_to_xla_partition_spec(tensor, [Shard(1), Shard(1)]) == (None, (0, 1), None)
+    with pytest.raises(xs.ShardingError, match="partial sums"):
+        api.convert_to_xla_partition_spec(tensor, [Partial(), Replicate()])
+    with pytest.raises(xs.ShardingError, match="all 8"):
+        api.convert_to_xla_mesh(DeviceMesh("xla", torch.arange(4)))
+    assert api.with_xla(lambda value: value + 1)(1) == 2
+
+
+def test_shardings_in_the_words_of_pytorch():
+    tensor = distribute_tensor(torch.arange(32.0).reshape(8, 4), DEVICE_MESH, [Shard(0), Shard(1)])
+    assert tensor._spec.placements == tensor.placements == (Shard(0), Shard(1))
+    assert tensor._spec.mesh.shape == (2, 4) and tensor._spec.tensor_meta.shape == (8, 4)
+    other = tensor.redistribute(DEVICE_MESH, [Replicate(), Shard(0)])
+    assert other.placements == (Replicate(), Shard(0))
+    assert spec(other) == "{devices=[4,1,2]0,4,1,5,2,6,3,7 last_tile_dim_replicate}"
+    assert torch.equal(other.full_tensor(), tensor.full_tensor())
+    assert spec(tensor) == "{devices=[2,4]0,1,2,3,4,5,6,7}"
+    with pytest.raises(ValueError, match="on which mesh"):
+        _ = (tensor + 1)._spec
+    with no_dispatch():
+        assert tensor.shape == (8, 4)
+
+
+def test_modules_are_distributed():
+    def partition(name, module, mesh):
+        if isinstance(module, nn.Linear):
+            xs.mark_sharding(module.weight, mesh, ("x", None))
+
+    model = distribute_module(nn.Sequential(nn.Linear(4, 8)), DEVICE_MESH, partition)
+    assert spec(model[0].weight) == ROWS
+    assert model(torch.ones(2, 4, device="xla")).shape == (2, 8)
+
+
+def test_shardings_survive_copies():
+    layer = nn.Linear(4, 8).to("xla")
+    xs.mark_sharding(layer.weight, MESH, ("x", None))
+    torch_xla.sync()
+    twin = copy.deepcopy(layer)
+    clone = layer.weight.detach().clone()
+    torch_xla.sync()
+    assert spec(clone) == ROWS
+    assert spec(twin.weight) == ROWS
+    assert spec(layer.to("xla").weight) == ROWS
+
+
+def test_two_tensors_alike():
+    a = torch.ones(8, 4, device="xla")
+    xs.mark_sharding(a, MESH, ("x", None))
+    data = {"t": torch.zeros(8, 4, device="xla"), "n": 3}
+    like, other = xs.shard_as({"t": a, "n": 3}, data)
+    torch_xla.sync()
+    assert spec(like["t"]) == spec(other["t"]) == ROWS
+    with pytest.raises(xs.ShardingError, match="structures differ"):
+        xs.shard_as(a, [a])
+    with pytest.raises(xs.ShardingError, match="tensors correspond to tensors"):
+        xs.shard_as([a], [3])
+
+
+@pytest.mark.parametrize("kind", ["EinsumLinear", "patched"])
+def test_linear_layers_that_keep_dimensions(kind):
+    torch.manual_seed(0)
+    plain = nn.Linear(4, 8)
+    model = copy.deepcopy(nn.Sequential(plain)).to("xla")
+    if kind == "patched":
+        xla_sharding.apply_xla_patch_to_nn_linear(model)
+        assert isinstance(model[0], xla_sharding.EinsumLinear)
+        call = model
+    else:
+        call = lambda x: xs.xla_patched_nn_linear_forward(model[0], x)  # noqa: E731
+    x = torch.randn(4, 3, 4)
+    leaf = x.clone().requires_grad_()
+    ours = x.to("xla").requires_grad_()
+    plain(leaf).square().sum().backward()
+    output = call(ours)
+    assert "dot_general" in xm.get_stablehlo([output])
+    output.square().sum().backward()
+    torch.testing.assert_close(ours.grad.cpu(), leaf.grad)
+    torch.testing.assert_close(model[0].weight.grad.cpu(), plain.weight.grad)
+    torch.testing.assert_close(model[0].bias.grad.cpu(), plain.bias.grad)
+    without = xs.XLAPatchedLinear.apply(ours, model[0].weight)
+    torch.testing.assert_close(without.detach().cpu(), x @ plain.weight.detach().T)
+
+
+def test_a_barrier_for_the_backward_pass():
+    layer = nn.Linear(4, 4).to("xla")
+    xs.mark_sharding(layer.weight, MESH, ("x", None))
+    xs.apply_backward_optimization_barrier(layer)
+    x = torch.ones(8, 4, device="xla", requires_grad=True)
+    layer(x).sum().backward()
+    assert x.grad.shape == (8, 4)
+
+
+def test_the_short_form_of_shardings():
+    assert debugging.construct_v1_sharding_str("{devices=[2,4]<=[8]}") == (
+        "{devices=[2,4]0,1,2,3,4,5,6,7}"
+    )
+    transposed = "{devices=[4,2]<=[2,4]T(1,0)}"
+    assert debugging.construct_v1_sharding_str(transposed) == "{devices=[4,2]0,4,1,5,2,6,3,7}"
+    assert debugging.construct_v1_sharding_str("{replicated}") == "{replicated}"
+    assert "CPU 7" in debugging.visualize_sharding("{devices=[2,4]<=[8]}")
+
+
+def test_other_names_for_marks():
+    tensor = torch.ones(8, 4, device="xla")
+    marked = xs.annotate_custom_sharding(tensor, MESH, ("x", None))
+    assert isinstance(xs.wrap_if_sharded(tensor), xs.XLAShardedTensor)
+    assert xs.wrap_if_sharded(3) == 3 and not isinstance(
+        xs.unwrap_sharded_tensor(marked), xs.XLAShardedTensor
+    )
+    assert isinstance(marked.local_shards[0], xs.XLAShard)
+    leaf = torch.ones(8, 4, device="xla", requires_grad=True)
+    xla_sharding.MarkShardingFunction.apply(leaf, MESH, ("x", None)).sum().backward()
+    assert spec(leaf.grad) == ROWS
+    assert spec(xs.xla_distribute_tensor(torch.ones(8, 4), DEVICE_MESH, [Shard(0), Replicate()]))
+    module = xs.xla_distribute_module(nn.Linear(4, 8), DEVICE_MESH)
+    assert spec(module.weight) == "{replicated}"
+    with pytest.raises(NotImplementedError, match="SpmdFullyShardedDataParallel"):
+        xs.auto_policy("name", module, MESH)
+
+
+def test_marks_as_operators():
+    tensor = torch.ones(8, 4, device="xla")
+    arguments = (list(range(8)), [2, 4], "('x', 'y')", "('x', None)")
+    torch.ops.xla.dynamo_mark_sharding(tensor, *arguments)
+    assert spec(tensor) == ROWS
+
+    @torch.compile(backend="openxla")
+    def doubled(x):
+        y = x * 2
+        return torch.ops.xla.dynamo_mark_sharding(y, *arguments) + 1
+
+    result = doubled(torch.ones(8, 4, device="xla"))
+    assert result.unique().tolist() == [3]

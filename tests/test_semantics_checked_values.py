@@ -1,0 +1,120 @@
+"""TORCH_XLA_CHECK_INDICES: values that PyTorch's CPU kernels refuse are refused by programs too."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from compare import ramp
+from torch import Tensor, nn
+from torch_xla.experimental.assume_pure import assume_pure
+
+Call = Callable[[Tensor, Tensor], Tensor]
+
+# Of numbers [4, 3] and the index 4, or a value that is as wrong.
+INDICES: dict[str, Call] = {
+    "index": lambda x, i: x[i],
+    "index a column": lambda x, i: x[:, i],
+    "index_put": lambda x, i: x.index_put((i,), torch.ones((), device=x.device)),
+    "accumulate": lambda x, i: x.index_put((i,), torch.ones((), device=x.device), accumulate=True),
+    "embedding": lambda x, i: F.embedding(i, x),
+    "embedding bag": lambda x, i: F.embedding_bag(i, x, torch.zeros_like(i)),
+    "gather": lambda x, i: x.gather(0, i[:, None]),
+    "scatter": lambda x, i: x.scatter(0, i[:, None], 1.0),
+    "scatter_add": lambda x, i: x.scatter_add(0, i[:, None], x[:1, :1]),
+    "scatter_reduce": lambda x, i: x.scatter_reduce(0, i[:, None], x[:1, :1], "sum"),
+    "index_select": lambda x, i: x.index_select(0, i),
+    "index_add": lambda x, i: x.index_add(0, i, x[:1]),
+    "index_copy": lambda x, i: x.index_copy(0, i, x[:1]),
+    "index_fill": lambda x, i: x.index_fill(0, i, 1.0),
+    "index_reduce": lambda x, i: x.index_reduce(0, i, x[:1], "prod"),
+    "take": lambda x, i: x.take(i * 3),
+    "put": lambda x, i: x.put(i * 3, x[:1, :1]),
+    "cross_entropy": lambda x, i: F.cross_entropy(x[:1], i),
+    "nll_loss": lambda x, i: F.nll_loss(x[:1], i),
+    "multi_margin_loss": lambda x, i: F.multi_margin_loss(x[:1], i),
+    "one_hot": lambda x, i: F.one_hot(i, 3),
+    "floor division": lambda x, i: i // (i - 4),
+    "remainder": lambda x, i: 7 % (i - 4),
+    "fmod": lambda x, i: torch.fmod(i, i - 4),
+    "rounded division": lambda x, i: torch.div(i, i - 4, rounding_mode="trunc"),
+    "negative probability": lambda x, i: torch.multinomial(x[3] - 10 * (i - 3), 1),
+    "no probability": lambda x, i: torch.multinomial(x[3] * (4 - i), 1),
+}
+
+
+@pytest.fixture(autouse=True)
+def checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_XLA_CHECK_INDICES", "1")
+
+
+def _error(call: Call, device: str, index: int) -> Exception:
+    with pytest.raises((IndexError, RuntimeError)) as caught:
+        call(ramp(4, 3, device=device), torch.tensor([index], device=device)).cpu()
+    return caught.value
+
+
+@pytest.mark.parametrize("name", INDICES)
+def test_a_wrong_value_raises_as_on_the_cpu(name: str) -> None:
+    expected = _error(INDICES[name], "cpu", 4)
+    error = _error(INDICES[name], "xla", 4)
+    assert type(error) is type(expected)
+    if name != "one_hot":  # of scatter here: PyTorch reads values on the CPU only
+        assert str(expected) in str(error)
+
+
+@pytest.mark.lazy_only
+@pytest.mark.parametrize("name", ["index", "embedding", "cross_entropy", "remainder"])
+def test_the_error_names_the_line(name: str) -> None:
+    call = INDICES[name]
+    line = f"{Path(__file__).name}:{call.__code__.co_firstlineno}"
+    assert line in str(_error(call, "xla", 4))
+    with pytest.raises((IndexError, RuntimeError), match=line):
+        pure = assume_pure(call)
+        pure(ramp(4, 3, device="xla"), torch.tensor([4], device="xla")).cpu()
+
+
+@pytest.mark.parametrize("name", INDICES)
+def test_a_right_value_gives_what_the_cpu_gives(name: str) -> None:
+    def program(device: str) -> Tensor:
+        return INDICES[name](ramp(4, 3, device=device) + 1, torch.tensor([1], device=device))
+
+    if name.endswith("probability"):
+        assert program("xla").numel() == 1
+    else:
+        torch.testing.assert_close(program("xla").cpu(), program("cpu"))
+
+
+def test_a_step_that_failed_changed_nothing() -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(3, 2).to("xla")
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    before = model.weight.tolist()
+
+    def step(target: int) -> Tensor:
+        optimizer.zero_grad()
+        targets = torch.full((4,), target, device="xla")
+        loss = F.cross_entropy(model(ramp(4, 3, device="xla")), targets)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    with pytest.raises(IndexError, match="Target 2 is out of bounds"):
+        step(2).item()
+    assert model.weight.tolist() == before
+    step(1).item()
+    assert model.weight.tolist() != before
+
+
+def test_indices_on_the_host_are_checked_at_the_call() -> None:
+    tensor = ramp(4, 3, device="xla")
+    for wrong in (torch.tensor([0, 4]), torch.tensor([-5])):
+        with pytest.raises(IndexError, match="is out of bounds for dimension 0 with size 4"):
+            tensor[wrong]
+        with pytest.raises(IndexError, match="is out of bounds for dimension 0 with size 4"):
+            tensor[wrong] = 1.0
+    with pytest.raises(IndexError, match=r"index 3 is out of bounds for dimension \d with size 3"):
+        tensor[:, torch.tensor([3])]
+    tensor = ramp(4, 3, device="xla")  # a kernel may write before it meets the wrong index
+    assert tensor[torch.tensor([True, False, True, False]), torch.tensor([2, 0])].tolist() == [2, 6]

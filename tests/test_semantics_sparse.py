@@ -1,0 +1,159 @@
+"""Sparse COO tensors on the device; what it has no tensors for says so at the call."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from compare import assert_same
+from torch import Tensor, nn
+from torch_xla.experimental.assume_pure import assume_pure
+
+
+def _sparse(device: str) -> Tensor:
+    indices = torch.tensor([[0, 1, 1], [2, 0, 2]], device=device)
+    return torch.sparse_coo_tensor(indices, torch.tensor([3.0, 4.0, 5.0], device=device), (2, 3))
+
+
+def _dense(device: str, *shape: int) -> Tensor:
+    return torch.arange(1.0, 1 + torch.Size(shape).numel(), device=device).reshape(shape)
+
+
+CALLS: dict[str, Callable[[str], Tensor]] = {
+    "made of lists": lambda d: torch.sparse_coo_tensor([[0, 1], [1, 0]], [1.0, 2.0], device=d),
+    "made of a dense one": lambda d: torch.tensor([[0, 1.0], [2, 0]], device=d).to_sparse(),
+    "with a dense dimension": lambda d: _dense(d, 2, 3) + _dense(d, 2, 3).to_sparse(1),
+    "moved": lambda d: _sparse("cpu").to(d),
+    "coalesced": lambda d: (_sparse(d) + _sparse(d)).coalesce(),
+    "indices": lambda d: _sparse(d).coalesce().indices(),
+    "values": lambda d: _sparse(d).coalesce().values(),
+    "sum with a dense one": lambda d: torch.add(_dense(d, 2, 3), _sparse(d), alpha=-2),
+    "added in place": lambda d: _dense(d, 2, 3).add_(_sparse(d)),
+    "scaled": lambda d: _sparse(d) * 2,
+    "product": lambda d: torch.sparse.mm(_sparse(d), _dense(d, 3, 2)),
+    "matmul": lambda d: _sparse(d) @ _dense(d, 3, 2),
+    "addmm": lambda d: torch.sparse.addmm(_dense(d, 2, 2), _sparse(d), _dense(d, 3, 2), beta=2),
+    "transposed": lambda d: _sparse(d).t(),
+    "sum": lambda d: torch.sparse.sum(_sparse(d)),
+    "softmax": lambda d: torch.sparse.softmax(_sparse(d), 1),
+    "masked": lambda d: _dense(d, 2, 3).sparse_mask(_sparse(d).coalesce()),
+    "converted": lambda d: _sparse(d).double(),
+    "zeroed": lambda d: _sparse(d).clone().zero_(),
+    "copied": lambda d: _sparse(d).zero_().copy_(_sparse(d)),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_sparse_tensors(name: str) -> None:
+    def program(device: str) -> tuple[Tensor, torch.layout, torch.Size]:
+        result = CALLS[name](device)
+        dense = result.to_dense() if result.is_sparse else result
+        return dense, result.layout, result.shape
+
+    assert_same(program)
+
+
+def test_printing_and_counting() -> None:
+    tensor = _sparse("xla")
+    assert "layout=torch.sparse_coo" in str(tensor)
+    assert tensor._nnz() == 3
+    assert tensor.cpu().to_dense().tolist() == [[0, 0, 3], [4, 0, 5]]
+
+
+def test_gradients_of_a_sparse_product() -> None:
+    def program(device: str) -> tuple[Tensor, Tensor]:
+        dense = _dense(device, 3, 2).requires_grad_()
+        result = torch.sparse.mm(_sparse(device), dense)
+        (gradient,) = torch.autograd.grad(result.square().sum(), dense)
+        return result.detach(), gradient
+
+    assert_same(program)
+
+
+@pytest.mark.parametrize("optimizer", ["SGD", "SparseAdam", "Adagrad"])
+def test_training_with_sparse_gradients(optimizer: str) -> None:
+    def program(device: str) -> tuple[list[Tensor], bool]:
+        torch.manual_seed(0)
+        table = nn.Embedding(6, 3, sparse=True).to(device)
+        optimize = getattr(torch.optim, optimizer)(table.parameters(), 0.1)
+        results = []
+        for step in range(3):
+            optimize.zero_grad()
+            loss = table(torch.tensor([1, 2, 1, step], device=device)).square().sum()
+            loss.backward()
+            optimize.step()
+            results.append(loss.detach())
+        assert table.weight.grad is not None
+        return [*results, table.weight.detach()], table.weight.grad.is_sparse
+
+    assert_same(program)
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean"])
+def test_sparse_gradients_of_bags(mode: str) -> None:
+    def program(device: str) -> Tensor:
+        torch.manual_seed(0)
+        bags = nn.EmbeddingBag(6, 3, sparse=True, mode=mode).to(device)
+        indices = torch.tensor([1, 2, 1, 5], device=device)
+        bags(indices, torch.tensor([0, 2], device=device)).square().sum().backward()
+        assert bags.weight.grad is not None
+        return bags.weight.grad.to_dense()
+
+    assert_same(program)
+
+
+def test_sparse_tensors_inside_a_pure_function() -> None:
+    def program(device: str) -> Tensor:
+        def function(indices: Tensor, values: Tensor, dense: Tensor) -> Tensor:
+            sparse = torch.sparse_coo_tensor(indices, values, (2, 3), check_invariants=False)
+            return torch.sparse.mm(sparse, dense) + sparse.to_dense()[:, :2]
+
+        call = assume_pure(function) if device == "xla" else function
+        sparse = _sparse(device).coalesce()
+        return call(sparse.indices(), sparse.values(), _dense(device, 3, 2))
+
+    assert_same(program)
+
+
+REFUSED: dict[str, Callable[[], object]] = {
+    "csr": lambda: torch.ones(2, 2, device="xla").to_sparse_csr(),
+    "csr of tensors": lambda: torch.sparse_csr_tensor([0, 1], [0], [1.0], (1, 1), device="xla"),
+    "csr moved": lambda: torch.ones(2, 2).to_sparse_csr().to("xla"),
+    "quantised": lambda: torch.quantize_per_tensor(
+        torch.ones(2, device="xla"), 0.1, 0, torch.quint8
+    ),
+    "complex32": lambda: torch.ones(2, device="xla").to(torch.complex32),
+    "mkldnn": lambda: torch.ones(2, device="xla").to_mkldnn(),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_other_kinds_of_tensors_are_refused_at_the_call(name: str) -> None:
+    with pytest.raises((NotImplementedError, RuntimeError), match="the xla device has"):
+        REFUSED[name]()
+
+
+def test_jagged_tensors() -> None:
+    def program(device: str) -> list[Tensor]:
+        parts = [torch.arange(3.0), torch.arange(5.0)]
+        jagged = torch.nested.nested_tensor(parts, layout=torch.jagged, device=device)
+        values = torch.arange(8.0, device=device).requires_grad_()
+        offsets = torch.tensor([0, 3, 8], device=device)
+        again = torch.nested.nested_tensor_from_jagged(values, offsets)
+        (gradient,) = torch.autograd.grad((again * 2).values().sum(), values)
+        padded = torch.nested.to_padded_tensor(jagged, 0.0)
+        return [*(jagged * 2 + 1).unbind(), gradient, padded]
+
+    assert_same(program)
+
+
+NESTED: dict[str, Callable[[], object]] = {
+    "of host tensors": lambda: torch.nested.nested_tensor([torch.ones(2)], device="xla"),
+    "of tensors": lambda: torch.nested.as_nested_tensor([torch.ones(2, device="xla")]),
+    "moved": lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]).to("xla"),
+}
+
+
+@pytest.mark.parametrize("name", NESTED)
+def test_strided_nested_tensors_are_refused_at_the_call(name: str) -> None:
+    with pytest.raises(NotImplementedError, match=r"no nested tensors of layout torch\.strided"):
+        NESTED[name]()
