@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -20,9 +20,11 @@ Counters = Callable[[str], int]
 
 
 @pytest.fixture(autouse=True)
-def counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("TORCH_XLA_TIERS", "counted")
     monkeypatch.setenv("TORCH_XLA_TIER_RUNS", "3")
+    yield
+    torch_xla._XLAC.wait_for_compiler()  # what one test began is not counted in the next
 
 
 def runs(counters: Counters) -> tuple[int, int, int]:

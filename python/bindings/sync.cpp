@@ -51,6 +51,8 @@ void bind_sync(pybind11::module& m) {
   m.def("sync", &sync, pybind11::arg("device") = -1, pybind11::arg("wait") = false,
         pybind11::arg("name") = "", NoGil());
   m.def("watch_exit", &tiers::watch_exit);
+  m.def("wait_for_compiler", &tiers::wait_until_idle,
+        pybind11::call_guard<pybind11::gil_scoped_release>());
   m.def("sync_tensors", &sync_tensors, NoGil());
   m.def("wait_device_ops", &wait, pybind11::arg("device") = -1, NoGil());
   m.def("tensor_id", &tensor_id);

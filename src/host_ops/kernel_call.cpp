@@ -73,6 +73,19 @@ c10::Scalar scalar_of(const Number& number) {
   }
 }
 
+// "add_" of "add".
+std::optional<c10::OperatorHandle> in_place_form(const c10::OperatorHandle& op) {
+  if (!op.hasTag(at::Tag::pointwise)) {
+    return std::nullopt;
+  }
+  const c10::OperatorName& name = op.operator_name();
+  auto found = c10::Dispatcher::singleton().findSchema({name.name + "_", name.overload_name});
+  const auto& schema = op.schema().arguments();
+  const bool same = found && found->schema().arguments().size() == schema.size() &&
+                    is_written(found->schema().arguments()[0]);
+  return same ? found : std::nullopt;
+}
+
 // Below every kernel that looks at the kind of a tensor or at a mode of the calling thread:
 // autograd and autocast have had their turn when the operation was recorded.
 class PlainDispatch {
@@ -111,6 +124,10 @@ KernelCall::KernelCall(const Signature& signature, const c10::OperatorHandle& op
       signature.arguments.empty() ? nullptr : std::get_if<OperandRef>(signature.arguments.data());
   needs_self_ =
       self != nullptr && self->index < 0 && schema[0].type()->kind() == c10::TypeKind::TensorType;
+  if (self != nullptr && self->index >= 0) {
+    overwritable_ = self->index;
+    in_place_ = in_place_form(op);
+  }
 }
 
 void KernelCall::add(size_t argument, const Attribute& attribute) {
@@ -239,6 +256,11 @@ std::vector<at::Tensor> KernelCall::run(Stack stack) const {
   }
   std::move(mutated.begin(), mutated.end(), std::back_inserter(results));
   return results;
+}
+
+void KernelCall::run_in_place(Stack stack) const {
+  PlainDispatch guard;
+  in_place_->callBoxed(&stack);
 }
 
 at::Tensor cpu_tensor(c10::Storage storage, DType dtype, c10::IntArrayRef sizes,

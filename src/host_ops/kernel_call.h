@@ -6,6 +6,7 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
+#include <optional>
 #include <vector>
 
 namespace torch_xla {
@@ -30,6 +31,11 @@ class KernelCall {
   // undefined where the operator returns None. Throws the kernel's errors.
   std::vector<at::Tensor> run(torch::jit::Stack arguments) const;
 
+  // An element-wise operator that can as well write its result over argument 0: the operand which
+  // that is, or -1.
+  int32_t overwritable() const { return in_place_ ? overwritable_ : -1; }
+  void run_in_place(torch::jit::Stack arguments) const;
+
  private:
   struct Slot {
     enum class Kind : uint8_t { Tensor, Tensors, OptionalTensors, Number, Float, NumberTensor };
@@ -52,6 +58,8 @@ class KernelCall {
   std::vector<bool> return_is_new_;  // per return: not one of those
   int generator_ = -1;               // argument
   bool needs_self_ = false;          // argument 0 was dropped: only its sizes and dtype matter
+  std::optional<c10::OperatorHandle> in_place_;
+  int32_t overwritable_ = -1;
 };
 
 // Frames of dense memory as CPU tensors, and back.

@@ -19,8 +19,8 @@ namespace torch_xla {
 
 namespace {
 
-at::Tensor window_tensor(const c10::Storage& memory, const Window& window) {
-  return cpu_tensor(memory, window.dtype, window.sizes, window.strides, window.offset);
+at::Tensor window_tensor(c10::Storage memory, const Window& window) {
+  return cpu_tensor(std::move(memory), window.dtype, window.sizes, window.strides, window.offset);
 }
 
 c10::Storage bytes_of(const TensorType& type) {
@@ -65,6 +65,19 @@ c10::Storage memory_of(at::Tensor result, const OutputSpec& spec, const Signatur
   c10::Storage memory = bytes_of(spec.frame);
   output_tensor(memory, spec).copy_(result);
   return memory;
+}
+
+// Memory of this run's own that nothing else reads.
+bool is_free(const c10::Storage& memory, size_t nbytes) {
+  return memory.use_count() == 1 && memory.nbytes() == nbytes &&
+         memory.data_ptr().get_deleter() == c10::GetCPUAllocator()->raw_deleter();
+}
+
+// Its memory can take the output.
+bool may_become(const at::Tensor& operand, const OutputSpec& spec) {
+  return spec.defined && operand.scalar_type() == spec.dtype && operand.storage_offset() == 0 &&
+         operand.sizes() == c10::IntArrayRef(spec.sizes) && same_strides(operand, spec) &&
+         is_free(operand.storage(), static_cast<size_t>(spec.frame.nbytes()));
 }
 
 // What the user has to know of, rather than a type that this kernel does not take: an index that
@@ -196,7 +209,7 @@ class Interpreter {
                         signature.outputs[0], signature)};
     }
     return signature.random ? draw(signature, operands, numbers)
-                            : call(signature, operands, numbers);
+                            : call(signature, std::move(operands), numbers);
   }
 
   static c10::Storage zeros(const TensorType& type) {
@@ -210,8 +223,7 @@ class Interpreter {
                             c10::ArrayRef<Number> numbers) {
     const auto nbytes = static_cast<size_t>(signature.outputs[0].frame.nbytes());
     c10::Storage memory = std::move(operands[0]);
-    if (memory.use_count() != 1 || memory.nbytes() != nbytes ||
-        memory.data_ptr().get_deleter() != c10::GetCPUAllocator()->raw_deleter()) {
+    if (!is_free(memory, nbytes)) {
       c10::Storage copy = allocate_on_host(nbytes);
       const size_t known = std::min(nbytes, memory.nbytes());
       auto* bytes = static_cast<char*>(copy.mutable_data());
@@ -238,13 +250,14 @@ class Interpreter {
   }
 
   static std::vector<at::Tensor> windows(const Signature& signature,
-                                         const std::vector<c10::Storage>& operands,
+                                         std::vector<c10::Storage> operands,
                                          c10::ArrayRef<Number> numbers) {
     std::vector<at::Tensor> tensors;
     const size_t count = operands.size() - (signature.random ? 1 : 0);
     tensors.reserve(count);
     for (size_t i = 0; i < count; ++i) {
-      tensors.push_back(window_tensor(operands[i], window_of_operand(signature, i, numbers)));
+      tensors.push_back(
+          window_tensor(std::move(operands[i]), window_of_operand(signature, i, numbers)));
     }
     return tensors;
   }
@@ -268,12 +281,17 @@ class Interpreter {
   }
 
   static std::vector<c10::Storage> call(const Signature& signature,
-                                        const std::vector<c10::Storage>& operands,
+                                        std::vector<c10::Storage> operands,
                                         c10::ArrayRef<Number> numbers) {
     const KernelCall& kernel = kernel_of(signature);
-    const std::vector<at::Tensor> tensors = windows(signature, operands, numbers);
+    const std::vector<at::Tensor> tensors = windows(signature, std::move(operands), numbers);
     std::vector<at::Tensor> results;
     try {
+      const int32_t reused = kernel.overwritable();
+      if (reused >= 0 && may_become(tensors[reused], signature.outputs[0])) {
+        kernel.run_in_place(kernel.arguments(tensors, numbers));
+        return {tensors[reused].storage()};
+      }
       results = kernel.run(kernel.arguments(tensors, numbers));
     } catch (const c10::Error&) {
       results = run_widened(kernel, tensors, numbers);

@@ -23,6 +23,7 @@ const LowerTable& lower_table() {
     mark_cheap(*entries);
     register_reduce(*entries);
     register_matmul(*entries);
+    register_attention(*entries);
     register_index(*entries);
     register_sort(*entries);
     register_norm(*entries);

@@ -48,6 +48,7 @@ void register_pool(LowerTable& table);         // pooling, upsampling
 void register_random(LowerTable& table);       // uniform, normal, dropout, randperm
 void register_linalg(LowerTable& table);       // cholesky, triangular_solve, fft
 void register_optimizer(LowerTable& table);    // fused Adam, AdamW, SGD
+void register_attention(LowerTable& table);    // flash attention and its gradient
 void register_own(LowerTable& table);          // torch_xla::stablehlo, optimization_barrier
 
 }  // namespace torch_xla

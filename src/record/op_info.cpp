@@ -185,7 +185,9 @@ OpInfo::OpInfo(const OperatorHandle& handle)
   find_functional(*this, schema);
   functional_name = full_name(functional);
   only_tensor_returns = returns_only_tensors(schema);
-  random = handle.hasTag(at::Tag::nondeterministic_seeded);
+  // This one kernel is tagged, but takes no dropout.
+  random = handle.hasTag(at::Tag::nondeterministic_seeded) &&
+           schema.name() != "aten::_scaled_dot_product_flash_attention_for_cpu";
   dynamic_shape =
       handle.hasTag(at::Tag::dynamic_output_shape) || handle.hasTag(at::Tag::data_dependent_output);
   takes_cpu_tensors = schema.name().find("index") != std::string::npos;

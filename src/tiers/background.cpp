@@ -102,7 +102,12 @@ class Queue {
       start_thread([this] { work(); });
       ++threads_;
     }
-    changed_.notify_one();
+    changed_.notify_all();
+  }
+
+  void wait_until_idle() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [this] { return working_ == 0 && jobs_.empty(); });
   }
 
   // Somebody waits: on a thread of its own, so that the wait can be broken off.
@@ -153,6 +158,7 @@ class Queue {
       }
       JobPtr job = next();
       if (!job || !job->begin()) {
+        changed_.notify_all();
         continue;
       }
       ++working_;
@@ -246,5 +252,7 @@ VariantPtr Job::wait() {
 void watch_exit() { on_exit(&Queue::at_exit, nullptr); }
 
 void submit(JobPtr job) { Queue::instance().submit(std::move(job)); }
+
+void wait_until_idle() { Queue::instance().wait_until_idle(); }
 
 }  // namespace torch_xla::tiers

@@ -51,6 +51,9 @@ using JobPtr = std::shared_ptr<Job>;
 // To be compiled when a processor is to spare.
 void submit(JobPtr job);
 
+// Blocks until nothing is being compiled and nothing waits for it. Call without locks.
+void wait_until_idle();
+
 // Has the end of the process wait for the compiler before it destroys anything that was registered
 // for that until now. May be called again.
 void watch_exit();
