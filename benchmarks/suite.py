@@ -31,7 +31,17 @@ def wrappers(contender: str):
 
     if contender == "eager":
         torch_xla.experimental.eager_mode(True)
+    def synced(function):
+        def step(*arguments):
+            result = function(*arguments)
+            torch_xla.sync()
+            return result
+
+        return step
+
     step = {
+        "lazy": synced,
+        "openxla": synced,
         "compiled": torch_xla.compile,
         "traced": lambda f: torch_xla.compile(f, assume_pure=True),
     }.get(contender, lambda f: f)

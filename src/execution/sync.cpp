@@ -196,6 +196,17 @@ void sync_all_devices(bool wait, const std::string& name) {
   }
 }
 
+size_t pending_operation_count(int device) {
+  std::vector<StatePtr> states;  // dropped after the lock
+  TraceLock lock;
+  states = pending_states(device);
+  std::vector<Value> outputs;
+  for (const StatePtr& state : states) {
+    outputs.push_back(state->value());
+  }
+  return collect_graph(outputs).nodes.size();
+}
+
 void run_eagerly(const std::vector<StatePtr>& states) {
   metrics::Timed timed(metrics::metric("EagerOpExecuteTime"));
   LaunchTurn turn;

@@ -18,6 +18,9 @@ void sync_all_devices(bool wait, const std::string& name = {});
 // What these storages need, and whatever else is pending that needs some of the same work.
 void sync_storages(const std::vector<StatePtr>& states, const std::string& name = {});
 
+// Operations that a sync of the device would run.
+size_t pending_operation_count(int device);
+
 // The same for what one operation of eager mode just recorded, as a program whose numbers are
 // inputs, so that other numbers need no other program.
 void run_eagerly(const std::vector<StatePtr>& states);

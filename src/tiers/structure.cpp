@@ -13,8 +13,15 @@ using tiers::Policy;
 
 namespace {
 
-// One-off graphs (initialisation, the last batch, an odd length) are never compiled.
-constexpr int64_t kRunsBeforeCompiling = 1;
+// Runs after which it is worth compiling: not one-off graphs (initialisation, the last batch), nor
+// each of many lengths that come back a few times.
+int64_t runs_before_compiling(const tiers::Estimate& estimate, const tiers::Options& options) {
+  constexpr int64_t kPart = 4;  // of the runs until the program is used
+  const int64_t due =
+      options.policy == Policy::Async ? 0 : tiers::interpreted_runs(estimate, options);
+  return std::max<int64_t>(1, due / kPart);
+}
+
 // A structure whose numbers must be literals has one program for each; only so many are kept.
 constexpr size_t kVariants = 32;
 
@@ -144,7 +151,7 @@ VariantPtr Structure::choose(const Graph& graph, const std::string& name,
   }
   ++miss_.runs;
   const bool wanted = compilable_ && options.policy != Policy::Never;
-  if (wanted && !miss_.job && miss_.runs > kRunsBeforeCompiling) {
+  if (wanted && !miss_.job && miss_.runs > runs_before_compiling(*estimate_, options)) {
     start_job(graph, name);
     tiers::submit(miss_.job);
   }
