@@ -1,6 +1,6 @@
 #include "host_ops/workers.h"
 
-#include <ATen/Parallel.h>
+#include "host_ops/one_thread.h"
 
 #include <atomic>
 #include <exception>
@@ -8,36 +8,9 @@
 #include <mutex>
 #include <thread>
 
-// Of the OpenMP that PyTorch was built with, if any.
-extern "C" {
-int omp_get_max_threads() __attribute__((weak));
-void omp_set_num_threads(int) __attribute__((weak));
-}
-
 namespace torch_xla {
 
 namespace {
-
-class OneThread {
- public:
-  OneThread() {
-    if (omp_set_num_threads != nullptr) {
-      at::get_num_threads();  // on a new thread it sets the number, once
-      before_ = omp_get_max_threads();
-      omp_set_num_threads(1);
-    }
-  }
-  ~OneThread() {
-    if (omp_set_num_threads != nullptr) {
-      omp_set_num_threads(before_);
-    }
-  }
-  OneThread(const OneThread&) = delete;
-  OneThread& operator=(const OneThread&) = delete;
-
- private:
-  int before_ = 1;
-};
 
 // Outlives the call for workers that come too late.
 struct Round {
@@ -46,7 +19,7 @@ struct Round {
   void work() {
     for (size_t i = next.fetch_add(1); i < count; i = next.fetch_add(1)) {
       try {
-        OneThread guard;
+        OneThread alone;
         run(i);  // the caller is waiting, so that what it refers to is there
       } catch (...) {
         std::lock_guard<std::mutex> lock(mutex);

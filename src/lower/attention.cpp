@@ -32,9 +32,9 @@ Val without_groups(Builder& b, Val x) {
 }
 
 Expr product(Expr x, Expr y, Dims x_contract, Dims y_contract) {
-  return {x.b(), x.b().dot_general(
-                     x.value(), y.value(),
-                     {{0, 1}, {0, 1}, std::move(x_contract), std::move(y_contract)}, x.value().dtype())};
+  return {x.b(), x.b().dot_general(x.value(), y.value(),
+                                   {{0, 1}, {0, 1}, std::move(x_contract), std::move(y_contract)},
+                                   x.value().dtype())};
 }
 
 Expr sum_of_rows(Expr x) {
@@ -106,9 +106,7 @@ void lower_backward(LowerContext& c) {
   const Attention a = attention(c, 1 + kQuery, kCausal);
   Builder& b = c.b;
   const DType dtype = a.scores.value().dtype();
-  auto grouped = [&](size_t i) {
-    return Expr{b, by_group(b, c.tensor_as(i, dtype), a.sizes[1])};
-  };
+  auto grouped = [&](size_t i) { return Expr{b, by_group(b, c.tensor_as(i, dtype), a.sizes[1])}; };
   const Expr grad = grouped(0);
   const Expr weights = exp(a.scores - per_row(grouped(kLogSumExp), a.sizes));
   const Expr shared = sum_of_rows(grad * grouped(kResult));

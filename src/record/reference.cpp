@@ -1,5 +1,6 @@
 #include "record/reference.h"
 
+#include "host_ops/one_thread.h"
 #include "pjrt/client.h"
 #include "trace/tensor.h"
 
@@ -54,6 +55,7 @@ at::Tensor nothing(const at::Tensor& tensor) { return at::empty({0}, options_lik
 
 CpuRun run_on_cpu(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments,
                   const Fill& fill) {
+  OneThread alone;  // autograd's thread may be asking
   auto on_cpu = [&fill](const at::Tensor& tensor) {
     return is_xla(tensor) ? fill(tensor) : tensor;
   };

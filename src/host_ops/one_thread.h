@@ -1,0 +1,19 @@
+// While it lives, kernels on the calling thread have one thread of OpenMP's: them. A thread that
+// uses more has a team of its own for good, and libgomp lets waiting threads spin only while all
+// teams together fit the processors.
+#pragma once
+
+namespace torch_xla {
+
+class OneThread {
+ public:
+  OneThread();
+  ~OneThread();
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+
+ private:
+  int before_ = 1;
+};
+
+}  // namespace torch_xla
