@@ -30,7 +30,7 @@ def masks() -> dict[str, Tensor | None]:
 def attend(leaves: list[Tensor], **options: object) -> list[Tensor]:
     leaves = [leaf.detach().requires_grad_() for leaf in leaves]
     result = F.scaled_dot_product_attention(*leaves, **options)
-    (result * torch.linspace(0, 1, SIZE).to(result.device)).sum().backward()
+    (result * torch.linspace(0, 1, result.size(-1)).to(result.device)).sum().backward()
     return [result.detach(), *(leaf.grad for leaf in leaves if leaf.grad is not None)]
 
 
@@ -56,6 +56,13 @@ def test_has_the_bits_of_the_cpu(mask: str, dtype: torch.dtype, each_tier: str) 
     if chosen is None:
         compare(inputs(dtype), exact=True, is_causal=True)
         compare(inputs(dtype), exact=True, scale=0.3)
+
+
+def test_programs_divide_it(each_tier: str) -> None:
+    for images in (4, 1):
+        leaves = [torch.randn(images, 4, 128, 32) for _ in range(3)]
+        for mask in (None, torch.randn(128, 128), torch.randn(images, 4, 128, 128)):
+            compare(leaves, exact=True, attn_mask=mask)
 
 
 def test_what_the_kernel_does_not_take(each_tier: str) -> None:

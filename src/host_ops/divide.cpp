@@ -121,6 +121,35 @@ std::vector<Piece> divide_convolution_backward(const Stack& arguments, int64_t t
   return pieces;
 }
 
+// Attention, forward or backward: images, or heads. `tensors`: how many arguments from the first on
+// are divided; so many results are.
+std::vector<Piece> divide_attention(const Stack& arguments, size_t query, size_t tensors,
+                                    size_t mask, size_t results, int64_t threads) {
+  const at::Tensor &queries = arguments[query].toTensor(), &keys = arguments[query + 1].toTensor();
+  const int64_t dim = queries.size(0) >= threads ? 0 : 1;
+  if (queries.numel() * keys.size(2) < kWorthwhile || keys.size(1) != queries.size(1)) {
+    return {};
+  }
+  const bool masks_differ = arguments[mask].isTensor() && arguments[mask].toTensor().defined() &&
+                            arguments[mask].toTensor().dim() == 4 &&
+                            arguments[mask].toTensor().size(dim) > 1;
+  std::vector<Piece> pieces;
+  for (Range range : ranges(queries.size(dim), threads)) {
+    Piece piece{arguments, {}};
+    for (size_t i = 0; i < tensors; ++i) {
+      piece.arguments[i] = narrowed(arguments[i], dim, range);
+    }
+    if (masks_differ) {
+      piece.arguments[mask] = narrowed(arguments[mask], dim, range);
+    }
+    for (size_t i = 0; i < results; ++i) {
+      piece.parts.push_back({i, dim, range.start, range.length});
+    }
+    pieces.push_back(std::move(piece));
+  }
+  return pieces;
+}
+
 }  // namespace
 
 std::vector<Piece> divide(const c10::OperatorHandle& op, const Stack& arguments, int64_t threads) {
@@ -133,6 +162,12 @@ std::vector<Piece> divide(const c10::OperatorHandle& op, const Stack& arguments,
     pieces = divide_convolution(arguments, threads);
   } else if (name == "aten::convolution_backward") {
     pieces = divide_convolution_backward(arguments, threads);
+  } else if (name == "aten::_scaled_dot_product_flash_attention_for_cpu") {
+    // (query, key, value, dropout, causal, mask, scale)
+    pieces = divide_attention(arguments, 0, 3, 5, 2, threads);
+  } else if (name == "aten::_scaled_dot_product_flash_attention_for_cpu_backward") {
+    // (gradient, query, key, value, result, logsumexp, dropout, causal, mask, scale)
+    pieces = divide_attention(arguments, 1, 6, 8, 3, threads);
   }
   if (static_cast<int64_t>(pieces.size()) < threads) {
     return {};  // the kernel's own way to use all threads is better

@@ -86,6 +86,36 @@ TEST(Workers, APieceHasOneThreadAndTheCallerItsOwnNumberAfterwards) {
   EXPECT_EQ(at::get_num_threads(), before);
 }
 
+// Results in one go and in pieces.
+void compare_pieces(const char* name, const Stack& arguments, int64_t threads, bool must_divide,
+                    double tolerance) {
+  c10::OperatorHandle op = c10::Dispatcher::singleton().findSchemaOrThrow(name, "");
+  torch::NoGradGuard guard;
+  Stack whole = arguments;
+  op.callBoxed(&whole);
+  std::vector<Piece> pieces = divide(op, arguments, threads);
+  EXPECT_TRUE(!must_divide || !pieces.empty());
+  std::vector<Tensor> merged;
+  for (const c10::IValue& value : whole) {
+    bool defined = value.isTensor() && value.toTensor().defined();
+    merged.push_back(defined ? torch::full_like(value.toTensor(), NAN) : Tensor());
+  }
+  std::set<size_t> wanted;
+  for (Piece& piece : pieces) {
+    op.callBoxed(&piece.arguments);
+    for (const Piece::Part& part : piece.parts) {
+      wanted.insert(part.result);
+      merged[part.result]
+          .narrow(part.dim, part.start, part.length)
+          .copy_(piece.arguments[part.result].toTensor());
+    }
+  }
+  for (size_t i : wanted) {
+    EXPECT_TRUE(merged[i].allclose(whole[i].toTensor(), tolerance, 10 * tolerance))
+        << name << ", result " << i;
+  }
+}
+
 struct Case {
   std::vector<int64_t> input, weight;
   int64_t stride = 1, padding = 0, groups = 1;
@@ -128,34 +158,9 @@ class Division : public testing::TestWithParam<std::tuple<size_t, int>> {
             case_.groups};
   }
 
-  // Results in one go and in pieces.
   void compare(const char* name, const Stack& arguments, bool must_divide) {
-    c10::OperatorHandle op = c10::Dispatcher::singleton().findSchemaOrThrow(name, "");
-    torch::NoGradGuard guard;
-    Stack whole = arguments;
-    op.callBoxed(&whole);
-    std::vector<Piece> pieces = divide(op, arguments, threads_);
-    EXPECT_TRUE(!must_divide || !pieces.empty());
-    std::vector<Tensor> merged;
-    for (const c10::IValue& value : whole) {
-      bool defined = value.isTensor() && value.toTensor().defined();
-      merged.push_back(defined ? torch::full_like(value.toTensor(), NAN) : Tensor());
-    }
-    std::set<size_t> wanted;
-    for (Piece& piece : pieces) {
-      op.callBoxed(&piece.arguments);
-      for (const Piece::Part& part : piece.parts) {
-        wanted.insert(part.result);
-        merged[part.result]
-            .narrow(part.dim, part.start, part.length)
-            .copy_(piece.arguments[part.result].toTensor());
-      }
-    }
     const double tolerance = case_.dtype == torch::kFloat ? 1e-3 : 0.1;
-    for (size_t i : wanted) {
-      EXPECT_TRUE(merged[i].allclose(whole[i].toTensor(), tolerance, 10 * tolerance))
-          << name << ", result " << i;
-    }
+    compare_pieces(name, arguments, threads_, must_divide, tolerance);
   }
 
   const Case case_;
@@ -184,6 +189,29 @@ TEST_P(Division, OfItsGradients) {
     arguments.insert(arguments.end(), rest.begin(), rest.end());
     arguments.emplace_back(c10::List<bool>({wanted[0], wanted[1], wanted[2]}));
     compare("aten::convolution_backward", arguments, threads_ == 2 && wanted[0] && wanted[1]);
+  }
+}
+
+TEST(Divide, AttentionByImagesOrHeads) {
+  for (int64_t images : {3, 1}) {
+    const std::vector<int64_t> sizes = {images, 6, 128, 32};
+    Stack inputs = {torch::randn(sizes), torch::randn(sizes), torch::randn(sizes)};
+    for (const Tensor& mask :
+         {Tensor(), torch::randn({128, 128}), torch::randn({images, 6, 128, 128}),
+          torch::randn({images, 1, 128, 128})}) {
+      const c10::IValue given = mask.defined() ? c10::IValue(mask) : c10::IValue();
+      Stack forward = inputs;
+      forward.insert(forward.end(), {0.0, false, given, c10::IValue()});
+      compare_pieces("aten::_scaled_dot_product_flash_attention_for_cpu", forward, 2, true, 0);
+      auto [result, logsumexp] = at::_scaled_dot_product_flash_attention_for_cpu(
+          inputs[0].toTensor(), inputs[1].toTensor(), inputs[2].toTensor(), 0.0, false,
+          mask.defined() ? std::optional(mask) : std::nullopt);
+      Stack backward = {torch::randn(sizes)};
+      backward.insert(backward.end(), inputs.begin(), inputs.end());
+      backward.insert(backward.end(), {result, logsumexp, 0.0, false, given, c10::IValue()});
+      compare_pieces("aten::_scaled_dot_product_flash_attention_for_cpu_backward", backward, 2,
+                     true, 0);
+    }
   }
 }
 

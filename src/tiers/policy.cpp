@@ -48,6 +48,7 @@ void add(const Graph& graph, double runs, Estimate& total) {
                                    static_cast<int64_t>(c10::elementSize(window.dtype)));
     }
     ++total.operations;
+    total.recurrent = total.recurrent || signature.op.find("mkldnn_rnn_layer") != std::string::npos;
     total.moving += runs * bytes / kBytesPerSecond;
   }
 }

@@ -33,6 +33,9 @@ struct Estimate {
   int64_t operations = 0;
   double compiling = 0;
   double moving = 0;  // reading and writing memory in one interpreted run: what a compiler may save
+  // Layers of oneDNN's recurrent kernels: a program calls them, too, but on a thread of its own,
+  // whose team of OpenMP's takes them half again as long.
+  bool recurrent = false;
 };
 Estimate estimate(const Graph& graph);
 
