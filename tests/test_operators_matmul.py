@@ -86,3 +86,19 @@ def test_weights_are_not_copied_for_a_few_rows() -> None:
     assert "f32[1024,1030]" not in hlo
     graph = extract_compiled_graph(torch.fx.symbolic_trace(lambda x, w: F.linear(x, w)), [x, w])
     torch.testing.assert_close(graph(x, w).cpu(), F.linear(x.cpu(), w.cpu()))
+
+
+@pytest.mark.parametrize("shape", [(512, 128, 96), (96, 128, 512), (64, 512, 512)])
+def test_long_products_of_bfloat16(shape: tuple[int, int, int]) -> None:
+    """Where the processor multiplies bfloat16, these are calls of the CPU's kernel, in pieces."""
+    rows, inner, columns = shape
+    torch.manual_seed(0)
+    x, y = torch.randn(rows, inner).bfloat16(), torch.randn(inner, columns).bfloat16()
+    for function in (
+        torch.mm,
+        lambda a, b: torch.addmm(a.new_ones(columns), a, b, beta=0.5),
+        lambda a, b: torch.bmm(a.expand(3, rows, inner), b.expand(3, inner, columns)),
+        lambda a, b: torch.baddbmm(a.new_ones(3, rows, 1), a.expand(3, rows, inner),
+                                   b.expand(3, inner, columns)),
+    ):  # fmt: skip
+        torch.testing.assert_close(function(x.to("xla"), y.to("xla")).cpu(), function(x, y))

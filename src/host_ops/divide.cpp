@@ -121,6 +121,43 @@ std::vector<Piece> divide_convolution_backward(const Stack& arguments, int64_t t
   return pieces;
 }
 
+// What is added to a product: broadcast, or divided as this is.
+c10::IValue narrowed_summand(const c10::IValue& summand, int64_t from_last, Range range) {
+  const at::Tensor& tensor = summand.toTensor();
+  const int64_t dim = tensor.dim() - from_last;
+  return dim < 0 || tensor.size(dim) == 1 ? summand : narrowed(summand, dim, range);
+}
+
+// mm(self, mat2), addmm(self, mat1, mat2, beta, alpha), and the same in batches: batches, rows or
+// columns. `first`: the left factor.
+std::vector<Piece> divide_product(const Stack& arguments, size_t first, int64_t threads) {
+  const at::Tensor &left = arguments[first].toTensor(), &right = arguments[first + 1].toTensor();
+  const int64_t rank = left.dim(), rows = left.size(rank - 2), columns = right.size(rank - 1);
+  if (left.numel() * columns < kWorthwhile) {
+    return {};
+  }
+  constexpr int64_t kGrain = 16;
+  const bool batches = rank == 3 && left.size(0) >= threads;
+  const bool by_rows = rows >= columns;
+  const int64_t dim = batches ? 0 : by_rows ? rank - 2 : rank - 1;
+  std::vector<Piece> pieces;
+  for (Range range : batches ? ranges(left.size(0), threads)
+                             : ranges(by_rows ? rows : columns, threads, kGrain)) {
+    Piece piece{arguments, {{0, dim, range.start, range.length}}};
+    if (batches || by_rows) {
+      piece.arguments[first] = narrowed(arguments[first], dim, range);
+    }
+    if (batches || !by_rows) {
+      piece.arguments[first + 1] = narrowed(arguments[first + 1], dim, range);
+    }
+    if (first > 0) {
+      piece.arguments[0] = narrowed_summand(arguments[0], rank - dim, range);
+    }
+    pieces.push_back(std::move(piece));
+  }
+  return pieces;
+}
+
 // Attention, forward or backward: images, or heads. `tensors`: how many arguments from the first on
 // are divided; so many results are.
 std::vector<Piece> divide_attention(const Stack& arguments, size_t query, size_t tensors,
@@ -162,6 +199,10 @@ std::vector<Piece> divide(const c10::OperatorHandle& op, const Stack& arguments,
     pieces = divide_convolution(arguments, threads);
   } else if (name == "aten::convolution_backward") {
     pieces = divide_convolution_backward(arguments, threads);
+  } else if (name == "aten::mm" || name == "aten::bmm") {
+    pieces = divide_product(arguments, 0, threads);
+  } else if (name == "aten::addmm" || name == "aten::baddbmm") {
+    pieces = divide_product(arguments, 1, threads);
   } else if (name == "aten::_scaled_dot_product_flash_attention_for_cpu") {
     // (query, key, value, dropout, causal, mask, scale)
     pieces = divide_attention(arguments, 0, 3, 5, 2, threads);

@@ -192,6 +192,24 @@ TEST_P(Division, OfItsGradients) {
   }
 }
 
+TEST(Divide, ProductsByBatchesRowsOrColumns) {
+  for (auto [rows, columns] : {std::pair(200, 90), std::pair(90, 200)}) {
+    const Tensor x = torch::randn({rows, 100}), y = torch::randn({columns, 100}).t();
+    compare_pieces("aten::mm", {x, y}, 2, true, 1e-4);
+    for (const Tensor& summand :
+         {torch::randn({columns}), torch::randn({rows, 1}), torch::randn({rows, columns})}) {
+      compare_pieces("aten::addmm", {summand, x, y, 0.5, 2}, 2, true, 1e-4);
+    }
+    for (int64_t batches : {1, 3}) {
+      const Tensor many = x.expand({batches, rows, 100}).contiguous();
+      const Tensor others = y.expand({batches, 100, columns});
+      compare_pieces("aten::bmm", {many, others}, 2, true, 1e-4);
+      compare_pieces("aten::baddbmm", {torch::randn({batches, 1, columns}), many, others, 1, 1}, 2,
+                     true, 1e-4);
+    }
+  }
+}
+
 TEST(Divide, AttentionByImagesOrHeads) {
   for (int64_t images : {3, 1}) {
     const std::vector<int64_t> sizes = {images, 6, 128, 32};

@@ -45,8 +45,28 @@ bool better_exchanged(LowerContext& c, size_t first, size_t second) {
   return copies_the_matrix(c, first, second) && !c10::isReducedFloatingType(c.window(first)->dtype);
 }
 
+// oneDNN multiplies bfloat16 by the processor's own instructions; XLA-CPU does not.
+bool has_bfloat16_instructions() {
+#if defined(__x86_64__)
+  static const bool has = __builtin_cpu_supports("avx512bf16") != 0;
+  return has;
+#else
+  return false;
+#endif
+}
+
+bool is_long(LowerContext& c, size_t first, size_t second) {
+  constexpr int64_t kMultiplications = 1 << 22;
+  const Window *x = c.window(first), *y = c.window(second);
+  return x != nullptr && y != nullptr && x->numel() * y->sizes.back() >= kMultiplications;
+}
+
 bool better_on_host(LowerContext& c, size_t first, size_t second) {
-  return copies_the_matrix(c, first, second) && c.window(first)->dtype == DType::BFloat16;
+  const Window* x = c.window(first);
+  return c.prefers_host() && x != nullptr && x->dtype == DType::BFloat16 &&
+         c.output(0).dtype == DType::BFloat16 &&
+         (copies_the_matrix(c, first, second) ||
+          (has_bfloat16_instructions() && is_long(c, first, second)));
 }
 
 // The product of two arguments: of matrices, or of as many in each batch.
