@@ -6,6 +6,9 @@ from collections import defaultdict
 
 import pytest
 
+if os.environ["SUITES_DEVICE"] == "xla":
+    import torch_xla  # noqa: F401  (most suites name the device and import nothing)
+
 peft_device = os.environ.get("SUITES_PEFT_DEVICE")
 if peft_device:
     import peft.utils
