@@ -393,12 +393,13 @@ def test_spawn_runs_in_this_process():
 # Loaders
 
 
-def test_loader_uploads_and_ends_the_step_at_each_batch(counters):
+@pytest.mark.parametrize("device", [DEVICE, None])
+def test_loader_uploads_and_ends_the_step_at_each_batch(counters, device):
     data = torch.utils.data.DataLoader(torch.arange(12.0), batch_size=4)
     total = torch.zeros((), device=DEVICE)
     torch_xla.sync()
     executed = counters("ExecuteTime")
-    loader = pl.MpDeviceLoader(data, DEVICE)
+    loader = pl.MpDeviceLoader(data, device)
     for batch in loader:
         assert batch.device == DEVICE
         total += batch.sum()

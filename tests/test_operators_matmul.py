@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -102,3 +103,41 @@ def test_long_products_of_bfloat16(shape: tuple[int, int, int]) -> None:
                                    b.expand(3, inner, columns)),
     ):  # fmt: skip
         torch.testing.assert_close(function(x.to("xla"), y.to("xla")).cpu(), function(x, y))
+
+
+# By how x and y are divided into groups: rows of x, columns of y, or what is summed over.
+GROUPED = {
+    "rows": [(12, 8), (3, 8, 4)],
+    "columns": [(3, 4, 8), (8, 12)],
+    "summed": [(4, 12), (12, 8)],
+    "batches": [(3, 4, 8), (3, 8, 4)],
+}
+
+
+@pytest.mark.parametrize("host_calls", ["1", "0"])
+def test_products_of_groups(host_calls: str, fresh_python: Callable[..., str]) -> None:
+    """Where the groups end is a value: other ends read nothing and compile nothing."""
+    program = f"""
+import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})
+import torch, torch_xla
+from work import Work
+torch.manual_seed(0)
+def step(kind, shapes, ends, device):
+    leaves = [x.detach().to(device).requires_grad_() for x in shapes]
+    groups = None if kind == "batches" else torch.tensor(ends, dtype=torch.int32, device=device)
+    torch_xla.sync(wait=True)
+    before = Work.so_far()
+    out = torch.nn.functional.grouped_mm(*leaves, offs=groups)
+    (out * out).sum().backward()
+    torch_xla.sync(wait=True)
+    return [out.detach(), *(leaf.grad for leaf in leaves)], Work.so_far().since(before)
+for kind, shapes in {GROUPED}.items():
+    arguments = [torch.randn(shape) for shape in shapes]
+    for ends in ([2, 2, 12], [5, 6, 12], [0, 7, 12]):
+        expected, _ = step(kind, arguments, ends, "cpu")
+        results, work = step(kind, arguments, ends, "xla")
+        torch.testing.assert_close([x.cpu() for x in results], expected)
+        print(work.executions, work.compilations, work.device_to_host)
+"""
+    printed = fresh_python(program, TORCH_XLA_TIERS="off", TORCH_XLA_HOST_CALLS=host_calls)
+    assert printed.split("\n") == ["1 1 0", "1 0 0", "1 0 0"] * len(GROUPED)

@@ -1,5 +1,7 @@
 """Autograd on the device: the same gradients, hooks and transforms as on the CPU."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -37,6 +39,20 @@ def test_gradients_accumulate() -> None:
         return leaf.grad
 
     assert_same(program)
+
+
+def test_kept_gradients_are_only_allocated(counters: Callable[[str], int]) -> None:
+    """A gradient that somebody else holds, too, is copied into a new tensor of the leaf's layout."""
+
+    def program(device: str) -> Tensor:
+        leaf = ramp(3, 4, device=device).t().requires_grad_()
+        gradient = ramp(4, 3, device=device)
+        leaf.add(0).backward(gradient)
+        gradient.zero_()
+        return leaf.grad
+
+    assert_same(program)
+    assert counters("aten::new_empty_strided") == 0
 
 
 def test_hooks() -> None:

@@ -1,5 +1,6 @@
 // Matrix products. Operands are 2-D, or 3-D with one batch dimension: PyTorch has folded the rest.
 #include "lower/activation.h"
+#include "lower/reduction.h"
 
 namespace torch_xla {
 
@@ -155,6 +156,51 @@ void lower_addr(LowerContext& c) {
   add_product(c, c.b.mul(column, row), 3, 4);
 }
 
+// [groups, length]: which positions belong to which group, by where the groups end.
+Val members(LowerContext& c, Val ends, int64_t length) {
+  const int64_t groups = ends.dim(0);
+  const TensorType type{DType::Long, {groups, length}};
+  ends = c.b.convert(ends, DType::Long);
+  Val starts =
+      c.b.slice_dim(c.b.pad(ends, c.b.constant(0.0, DType::Long), {1}, {0}, {0}), 0, 0, groups);
+  Val position = c.b.iota(type, 1);
+  return c.b.logical_and(c.b.compare("GE", position, c.b.broadcast_in_dim(starts, type.dims, {0})),
+                         c.b.compare("LT", position, c.b.broadcast_in_dim(ends, type.dims, {0})));
+}
+
+// `x` with a dimension of groups in front, and zeros where a position along `dim` is of another.
+Val in_groups(LowerContext& c, Val x, Val members, int64_t dim) {
+  const int64_t groups = members.dim(0);
+  const bool has_groups = x.rank() == 3;
+  const Dims dims = has_groups ? x.dims() : Dims{groups, x.dim(0), x.dim(1)};
+  Val spread = has_groups ? x : c.b.broadcast_in_dim(x, dims, {1, 2});
+  return c.b.select(c.b.broadcast_in_dim(members, dims, {0, dim}), spread,
+                    c.b.full(0.0, {x.dtype(), dims}));
+}
+
+// grouped_mm(Tensor x, Tensor y, Tensor? ends, Tensor? bias, ScalarType? dtype). Without the host's
+// kernel each group is a product of all rows: no size may depend on where the groups end.
+void lower_grouped_mm(LowerContext& c) {
+  if (c.prefers_host() || !c.is_none(3)) {
+    c.call_host();
+    return;
+  }
+  const stablehlo::DotDims batched{{0}, {0}, {2}, {1}};
+  const bool rows = c.window(0)->sizes.size() == 2, columns = c.window(1)->sizes.size() == 2;
+  Val x = c.tensor(0), y = c.tensor(1);
+  if (rows && columns) {  // the groups divide what is summed over
+    Val group = members(c, c.tensor(2), x.dim(1));
+    x = in_groups(c, x, group, 2);
+    y = c.b.broadcast_in_dim(y, {group.dim(0), y.dim(0), y.dim(1)}, {1, 2});
+  } else if (rows) {
+    x = in_groups(c, x, members(c, c.tensor(2), x.dim(0)), 1);
+  } else if (columns) {
+    y = in_groups(c, y, members(c, c.tensor(2), y.dim(1)), 2);
+  }
+  Expr product{c.b, dot(c, x, y, batched)};
+  finish(c, rows != columns ? sum(product, {0}) : product);
+}
+
 }  // namespace
 
 void register_matmul(LowerTable& table) {
@@ -168,6 +214,7 @@ void register_matmul(LowerTable& table) {
   table["aten::addbmm"] = {lower_addbmm};
   table["aten::addmv"] = {lower_addmv};
   table["aten::addr"] = {lower_addr};
+  table["torch_xla::grouped_mm"] = {lower_grouped_mm};
 }
 
 }  // namespace torch_xla

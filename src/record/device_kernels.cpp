@@ -90,6 +90,15 @@ Tensor empty_strided(c10::IntArrayRef sizes, c10::IntArrayRef strides,
   return empty_tensor(c10::dtype_or_default(dtype), sizes, strides, device_index(device));
 }
 
+// PyTorch's gradients are copied into these when they are kept.
+Tensor new_empty_strided(const Tensor& self, c10::IntArrayRef sizes, c10::IntArrayRef strides,
+                         std::optional<at::ScalarType> dtype, std::optional<c10::Layout> layout,
+                         std::optional<c10::Device> device, std::optional<bool> pin_memory) {
+  return at::empty_strided(sizes, strides, dtype.value_or(self.scalar_type()),
+                           layout.value_or(c10::kStrided), device.value_or(self.device()),
+                           pin_memory);
+}
+
 const Tensor& resize_(const Tensor& self, c10::IntArrayRef sizes,
                       std::optional<c10::MemoryFormat> format) {
   c10::TensorImpl* impl = self.unsafeGetTensorImpl();
@@ -359,6 +368,7 @@ std::vector<Tensor> unsafe_split(const Tensor& self, int64_t size, int64_t dim) 
 TORCH_LIBRARY_IMPL(aten, XLA, m) {
   m.impl("empty.memory_format", &empty_memory_format);
   m.impl("empty_strided", &empty_strided);
+  m.impl("new_empty_strided", &new_empty_strided);
   m.impl("resize_", &resize_);
   m.impl("set_.source_Storage_storage_offset", &set_source_storage);
   m.impl("set_.source_Storage", &set_whole_storage);

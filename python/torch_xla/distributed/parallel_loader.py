@@ -215,15 +215,15 @@ class PerDeviceLoader:
 
 
 class MpDeviceLoader:
-    """Yields the batches of `loader` on `device` and ends the step at each.
+    """Yields the batches of `loader` on `device` (None: this process's) and ends the step at each.
 
     `input_sharding`: how batches are sharded in SPMD mode, a ShardingSpec for all tensors of its
     rank, or a dict of them by key. Attributes it lacks are those of `loader`.
     """
 
-    def __init__(self, loader: Any, device: _Device, **kwargs: Any) -> None:
+    def __init__(self, loader: Any, device: _Device | None, **kwargs: Any) -> None:
         self._loader = loader
-        self._device = device
+        self._device = torch_xla.device() if device is None else torch.device(device)
         self._parallel_loader_kwargs = kwargs
 
     def __getattr__(self, name: str) -> Any:
@@ -246,5 +246,5 @@ class MpDeviceLoader:
         sender = _Sender(self._parallel_loader_kwargs.get("input_sharding"))
         for batch in self._loader:
             torch_xla.sync()
-            yield sender(batch, torch.device(self._device))
+            yield sender(batch, self._device)
         torch_xla.sync()
