@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "host_ops/kernel_call.h"
+#include "pjrt/live_buffers.h"
 #include "pjrt/sharded_buffer.h"
 
 #include <c10/core/CPUAllocator.h>
@@ -31,12 +32,24 @@ DeviceData::DeviceData(TensorType t, int device, c10::Storage host, ShardingPtr 
   host_ = std::move(host);
   owns_host_ = true;
   host_sharding_ = sharding;
+  count_host(host_.nbytes());
+}
+
+DeviceData::~DeviceData() { count_host(0); }
+
+void DeviceData::count_host(size_t nbytes) {
+  if (nbytes != counted_host_bytes_) {
+    pjrt::device_memory(device).change(static_cast<int64_t>(nbytes) -
+                                       static_cast<int64_t>(counted_host_bytes_));
+    counted_host_bytes_ = nbytes;
+  }
 }
 
 pjrt::BufferPtr DeviceData::wait_for_buffer(std::unique_lock<std::mutex>& lock) {
   wait_for_value(lock);
   if (owns_host_ && buffer_ == nullptr) {
     auto keep_alive = std::make_shared<c10::Storage>(host_);
+    count_host(0);
     if (pjrt::partitions() > 1) {
       buffer_ =
           pjrt::scatter_from_host(pjrt::client(), host_.data(), type, host_sharding_, keep_alive);
@@ -158,6 +171,7 @@ void DeviceData::begin_write() {
     readers.swap(readers_);
     if (owns_host_) {
       stale = std::move(buffer_);
+      count_host(host_.nbytes());
     }
   }
   for (const auto& reader : readers) {
@@ -184,6 +198,7 @@ void DeviceData::fulfil(c10::Storage host) {
     std::lock_guard<std::mutex> lock(mutex_);
     host_ = std::move(host);
     owns_host_ = true;
+    count_host(host_.nbytes());
   }
   changed_.notify_all();
 }
