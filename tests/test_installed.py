@@ -24,7 +24,16 @@ FIRST_PROGRAM = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_tex
 
 def newest_source() -> float:
     listing = subprocess.run(
-        ["git", "ls-files", "src", "include", "python", "cmake", "CMakeLists.txt", "pyproject.toml"],
+        [
+            "git",
+            "ls-files",
+            "src",
+            "include",
+            "python",
+            "cmake",
+            "CMakeLists.txt",
+            "pyproject.toml",
+        ],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -39,7 +48,10 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """That of `make wheel` if it is up to date; else one of the same build."""
     supported = set(sys_tags())
     for made in (ROOT / "dist").glob("*.whl"):
-        if made.stat().st_mtime >= newest_source() and parse_wheel_filename(made.name)[3] & supported:
+        if (
+            made.stat().st_mtime >= newest_source()
+            and parse_wheel_filename(made.name)[3] & supported
+        ):
             return made
     folder = tmp_path_factory.mktemp("wheel")
     command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-build-isolation", "--no-deps"]
@@ -120,7 +132,7 @@ def test_the_wheel_holds_what_it_needs(wheel: Path) -> None:
 
 
 def test_the_source_distribution_is_complete(tmp_path: Path) -> None:
-    program = "from scikit_build_core.build import build_sdist; build_sdist(%r)" % str(tmp_path)
+    program = f"from scikit_build_core.build import build_sdist; build_sdist({str(tmp_path)!r})"
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, capture_output=True)
     with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}

@@ -19,7 +19,17 @@ _PACKAGES = (
     *("numpy", "fastatomstruct-xla-cpu", "libtpu", "jax", "jaxlib"),
     *("accelerate", "transformers", "lightning", "peft", "safetensors"),
 )
-_PREFIXES = ("TORCH_XLA_", "XLA_", "PJRT_", "TPU_", "LIBTPU_", "CPU_NUM_", "OMP_", "MKL_", "MALLOC_")
+_PREFIXES = (
+    "TORCH_XLA_",
+    "XLA_",
+    "PJRT_",
+    "TPU_",
+    "LIBTPU_",
+    "CPU_NUM_",
+    "OMP_",
+    "MKL_",
+    "MALLOC_",
+)
 _NAMES = ("TORCH_DEVICE_BACKEND_AUTOLOAD", "USE_TORCH_XLA", "LD_LIBRARY_PATH", "LD_PRELOAD")
 
 
