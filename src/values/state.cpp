@@ -32,16 +32,15 @@ DeviceData::DeviceData(TensorType t, int device, c10::Storage host, ShardingPtr 
   host_ = std::move(host);
   owns_host_ = true;
   host_sharding_ = sharding;
-  count_host(host_.nbytes());
+  count_host(true);
 }
 
-DeviceData::~DeviceData() { count_host(0); }
+DeviceData::~DeviceData() { count_host(false); }
 
-void DeviceData::count_host(size_t nbytes) {
-  if (nbytes != counted_host_bytes_) {
-    pjrt::device_memory(device).change(static_cast<int64_t>(nbytes) -
-                                       static_cast<int64_t>(counted_host_bytes_));
-    counted_host_bytes_ = nbytes;
+void DeviceData::count_host(bool counted) {
+  if (counted != host_is_counted_) {
+    host_is_counted_ = counted;
+    pjrt::device_memory(device).change(counted ? type.nbytes() : -type.nbytes());
   }
 }
 
@@ -49,7 +48,7 @@ pjrt::BufferPtr DeviceData::wait_for_buffer(std::unique_lock<std::mutex>& lock) 
   wait_for_value(lock);
   if (owns_host_ && buffer_ == nullptr) {
     auto keep_alive = std::make_shared<c10::Storage>(host_);
-    count_host(0);
+    count_host(false);
     if (pjrt::partitions() > 1) {
       buffer_ =
           pjrt::scatter_from_host(pjrt::client(), host_.data(), type, host_sharding_, keep_alive);
@@ -171,7 +170,7 @@ void DeviceData::begin_write() {
     readers.swap(readers_);
     if (owns_host_) {
       stale = std::move(buffer_);
-      count_host(host_.nbytes());
+      count_host(true);
     }
   }
   for (const auto& reader : readers) {
@@ -198,7 +197,7 @@ void DeviceData::fulfil(c10::Storage host) {
     std::lock_guard<std::mutex> lock(mutex_);
     host_ = std::move(host);
     owns_host_ = true;
-    count_host(host_.nbytes());
+    count_host(true);
   }
   changed_.notify_all();
 }

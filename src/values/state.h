@@ -79,8 +79,8 @@ class DeviceData : public Node {
   int pins = 0;
 
  private:
-  // Bytes in memory of the host's that no buffer counts: more or less than before.
-  void count_host(size_t nbytes);
+  // Whether its bytes are memory of the host's that no buffer counts.
+  void count_host(bool counted);
   void wait_for_value(std::unique_lock<std::mutex>& lock);
   pjrt::BufferPtr wait_for_buffer(std::unique_lock<std::mutex>& lock);
   std::mutex mutex_;
@@ -90,7 +90,7 @@ class DeviceData : public Node {
   std::exception_ptr error_;
   c10::Storage host_;       // empty until asked for
   bool owns_host_ = false;  // false: it is `buffer_`'s memory
-  size_t counted_host_bytes_ = 0;
+  bool host_is_counted_ = false;
   ShardingPtr host_sharding_ = Sharding::replicated();  // for memory not yet sent
   bool sharding_is_free_ = false;
   std::vector<pjrt::CompletionPtr> readers_;

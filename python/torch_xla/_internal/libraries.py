@@ -3,8 +3,8 @@
 Libraries use `torch_xla` wherever it can be imported. Here the device has to be asked for: by
 PJRT_DEVICE, which names the platform. Without that, accelerate and transformers are imported as
 with their switch USE_TORCH_XLA=0, unless the user has set it; PyTorch's amp for CUDA takes no
-notice of this package; `torch.accelerator` is as without it (record/accelerator.cpp); and Lightning, which
-asks `torch_xla._internal.tpu`, finds no device on the CPU platform.
+notice of this package; `torch.accelerator` is as without it (record/accelerator.cpp); and
+Lightning, which asks `torch_xla._internal.tpu`, finds no device on the CPU platform.
 """
 
 import contextlib
