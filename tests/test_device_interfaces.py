@@ -17,11 +17,13 @@ MEGABYTE = 1 << 20
 @pytest.fixture
 def asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PJRT_DEVICE", "CPU")
+    torch.get_device_module.cache_clear()
 
 
 @pytest.fixture
 def not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PJRT_DEVICE", raising=False)
+    torch.get_device_module.cache_clear()
 
 
 # torch.accelerator
@@ -251,7 +253,7 @@ def test_checkpoint_repeats_random_numbers(reentrant: bool) -> None:
     assert torch.equal(x.grad, y.detach())
 
 
-def test_benchmark_timer() -> None:
+def test_benchmark_timer(asked_for: None) -> None:
     timer = torch.utils.benchmark.Timer(
         "(x @ x).sum(); torch.xla.synchronize()",
         globals={"x": torch.rand(32, 32, device="xla"), "torch": torch},

@@ -27,18 +27,14 @@ class Stream(torch.Stream):
         return super().__new__(cls, priority=priority, **where)  # type: ignore[no-any-return, call-arg]
 
 
-class Event(torch.Event):
+def Event(
+    enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
+) -> torch.Event:
     """A point in the device's work. Recording one made with `enable_timing` runs what is pending
     and waits for it, so that `elapsed_time` is that of the work between two such events."""
-
-    def __new__(
-        cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
-    ) -> "Event":
-        if interprocess:
-            raise NotImplementedError("events of an xla device stay in their process")
-        return super().__new__(  # type: ignore[no-any-return, call-arg]
-            cls, torch.device("xla"), enable_timing=enable_timing, blocking=blocking
-        )
+    if interprocess:
+        raise NotImplementedError("events of an xla device stay in their process")
+    return torch.Event("xla", enable_timing=enable_timing, blocking=blocking)
 
 
 def current_stream(device: _DeviceLike = None) -> torch.Stream:
