@@ -1,8 +1,8 @@
 # Every target does its own set-up (dev/setup) and leaves a ready environment in .venv.
-.PHONY: build test test-cpp test-python demo docs lint format clean
+.PHONY: build test test-cpp test-python demo wheel docs lint format clean
 
 build:
-	dev/build
+	dev/build tests
 
 test: test-cpp test-python
 
@@ -12,19 +12,26 @@ test-cpp: build
 test-python: build
 	.venv/bin/python -m pytest
 
-demo: build
+demo:
+	dev/build
 	.venv/bin/python examples/train_decoder.py
 
-docs: build
+wheel:
+	dev/wheel $(PYTHONS)
+
+docs:
+	dev/build tests
+	dev/setup docs
 	build/release/reference_pages docs
+	NO_MKDOCS_2_WARNING=1 .venv/bin/python -m mkdocs build --strict --quiet
 
 lint:
-	dev/setup
+	dev/setup lint
 	dev/check
 
 format:
-	dev/setup
+	dev/setup lint
 	dev/check --fix
 
 clean:
-	rm -rf build .venv
+	rm -rf build dist site .venv

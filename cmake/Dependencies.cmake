@@ -1,17 +1,24 @@
 # What the build takes from the Python environment: PyTorch's libraries and the headers of the
 # plugin interface. Packages are located, never imported: importing PyTorch takes seconds.
+# TORCH_XLA_PACKAGES is another environment's Python to take them from: what we need of PyTorch is the
+# same for every Python of one release.
 
 find_package(Python 3.10 REQUIRED COMPONENTS Interpreter Development.Module)
 find_package(Threads REQUIRED)
 
+set(packages_python ${Python_EXECUTABLE})
+if(TORCH_XLA_PACKAGES)
+  set(packages_python ${TORCH_XLA_PACKAGES})
+endif()
+
 function(find_python_package variable package remedy)
   execute_process(
-    COMMAND ${Python_EXECUTABLE} -c
+    COMMAND ${packages_python} -c
             "import importlib.util as u; print(u.find_spec('${package}').submodule_search_locations[0])"
     OUTPUT_VARIABLE folder OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET
     RESULT_VARIABLE failed)
   if(failed)
-    message(FATAL_ERROR "${Python_EXECUTABLE} has no package '${package}'. ${remedy}")
+    message(FATAL_ERROR "${packages_python} has no package '${package}'. ${remedy}")
   endif()
   set(${variable} ${folder} PARENT_SCOPE)
 endfunction()

@@ -4,14 +4,19 @@
 include(CMakePackageConfigHelpers)
 
 # A wheel finds PyTorch beside itself; a checkout must remember where it is.
-if(NOT SKBUILD)
+if(NOT SKBUILD AND NOT TORCH_XLA_CORE)
   set_target_properties(torch_xla PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
 endif()
 
-install(TARGETS torch_xla LIBRARY DESTINATION torch_xla/lib COMPONENT torch_xla)
+if(TORCH_XLA_CORE)
+  install(FILES ${TORCH_XLA_CORE} DESTINATION torch_xla/lib COMPONENT torch_xla)
+else()
+  install(TARGETS torch_xla LIBRARY DESTINATION torch_xla/lib COMPONENT torch_xla)
+endif()
 if(TARGET _XLAC)
   install(TARGETS _XLAC LIBRARY DESTINATION torch_xla COMPONENT torch_xla)
 endif()
+install(FILES python/_torch_xla_autoload.py DESTINATION . COMPONENT torch_xla)
 install(DIRECTORY include/ DESTINATION torch_xla/include COMPONENT torch_xla
         FILES_MATCHING PATTERN "*.h")
 

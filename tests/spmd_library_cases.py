@@ -143,6 +143,7 @@ def test_shardings_are_drawn(capsys: pytest.CaptureFixture[str], tmp_path: Path)
     tensor = torch.ones(4, 6, device="xla")
     xs.mark_sharding(tensor, BOTH, (None, "data"))
     text = xs.visualize_tensor_sharding(tensor, file=tmp_path / "picture.svg")
+    assert text._repr_html_() == (tmp_path / "picture.svg").read_text()
     assert text in capsys.readouterr().out
     assert "CPU 0,1,2,3" in text and "0:3" in text and "3:6" in text
     assert (tmp_path / "picture.svg").read_text().count("<rect") == 2

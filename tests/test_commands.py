@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+import torch_xla
 from process import output_of
 
 PROGRAM = """
@@ -91,6 +93,31 @@ def test_no_command_and_unknown_ones_are_explained() -> None:
     assert "cache" in command("--help").stdout
     done = command("cash")
     assert done.returncode == 2 and "cache" in done.stderr
+
+
+def test_the_report_says_what_a_bug_report_should(cache: Path) -> None:
+    done = command(TORCH_XLA_CACHE_DIR=str(cache), PJRT_DEVICE="CPU")
+    assert done.returncode == 0, done.stderr
+    lines = dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
+    assert lines["PyTorch"].startswith(torch.__version__)
+    assert lines["torch-pjrt"].startswith(torch_xla.__version__)
+    for text in (
+        "libpjrt_cpu.so",
+        "PJRT API 0.",
+        "1, the first of them",
+        f"in {cache}",
+        "PJRT_DEVICE              'CPU'",
+        "one addition             passed",
+        "one training step        passed",
+    ):
+        assert text in done.stdout
+
+
+def test_the_report_of_a_machine_that_does_not_work() -> None:
+    done = command(PJRT_DEVICE="NEURON")
+    assert done.returncode == 1
+    assert "plugin                   error: no PJRT plugin for PJRT_DEVICE=NEURON" in done.stdout
+    assert "one addition             FAILED: RuntimeError: no PJRT plugin" in done.stdout
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")

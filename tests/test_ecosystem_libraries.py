@@ -62,12 +62,17 @@ print(json.dumps(dict(
 """
 
 
+@pytest.fixture(autouse=True)
+def not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PJRT_DEVICE", raising=False)
+
+
 @needs_accelerate
 @pytest.mark.parametrize("precision", ["no", "bf16"])
 def test_accelerate_training_loop(fresh_python, tmp_path, precision):
     program = f"import sys; sys.argv[1:] = [{str(tmp_path)!r}, {precision!r}]\n" + ACCELERATE_LOOP
     result = json.loads(fresh_python(program, PJRT_DEVICE="CPU").splitlines()[-1])
-    plain = json.loads(fresh_python(program, USE_TORCH_XLA="0").splitlines()[-1])
+    plain = json.loads(fresh_python(program).splitlines()[-1])
     assert result["device"] == "xla:0" and plain["device"] == "cpu"
     assert "XLA" in result["kind"]
     assert result["restored"]
@@ -125,7 +130,7 @@ def test_transformers_trainer(fresh_python, tmp_path, options):
         return json.loads(fresh_python(program, **environment).splitlines()[-1])
 
     result = run("xla", {}, PJRT_DEVICE="CPU")
-    plain = run("cpu", {"use_cpu": True}, USE_TORCH_XLA="0")
+    plain = run("cpu", {})  # nobody asked for the device
     assert result["device"] == "xla:0" and plain["device"] == "cpu"
     assert result["tied"] and result["same"] and result["resumed"] == 10
     tolerance = 0.05 if "bf16" in options else 5e-3
@@ -202,6 +207,7 @@ def test_lightning_fit(fresh_python, tmp_path):
     first, saved = fresh_python(program, PJRT_DEVICE="CPU").splitlines()[-2:]
     device, loss = first.split()
     assert device == "xla:0" and float(loss) < 0.5 and saved == "True"
+    assert fresh_python(program).splitlines()[-2].startswith("cpu ")
 
 
 def test_automatic_choice_of_cpu_needs_a_request(fresh_python, monkeypatch):

@@ -508,3 +508,14 @@ def test_each_compilation_is_logged_when_asked(fresh_python: Callable[..., str])
         r"torch_xla: (compiled|loaded) sync.* \(1 operation, .*\): first graph", logged
     )
     assert "torch_xla" not in fresh_python(program)
+
+
+def test_in_a_notebook_events_are_a_table() -> None:
+    event = recompilation.CompileEvent(
+        *(7, 0.0, "sync at /home/me/train.py:4", "/home/me/train.py", 4, True, 0, 0.5, 12, False),
+        *(1, "shape", "argument 1 had shape [<2>]", "pad"),
+    )
+    text = recompilation.CompileEvents([event])._repr_html_()
+    assert text.count("<tr>") == 2
+    assert "<td>sync at train.py:4</td><td>1</td><td>12</td><td>0.500</td>" in text
+    assert "[&lt;2&gt;]</td><td>pad</td>" in text

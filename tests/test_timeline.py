@@ -1,5 +1,6 @@
 """What goes on when: spans, shares, verdict, trace file, and the page in a real browser."""
 
+import html
 import json
 import re
 import time
@@ -300,3 +301,8 @@ def test_page_shows_what_is_under_the_pointer(page: Browser) -> None:
     page.hover(int(x), int(y))
     tip = page.wait_for("return document.getElementById('tip').innerText")
     assert tip.startswith("compile: sync at test_timeline.py:")
+
+
+def test_in_a_notebook_it_is_a_page_within_the_page(report: xd.timeline) -> None:
+    (page,) = re.findall(r'^<iframe srcdoc="([^"]*)"', report._repr_html_())
+    assert html.unescape(page) == report.html.read_text()

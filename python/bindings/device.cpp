@@ -1,6 +1,8 @@
 #include "bindings.h"
 
 #include "pjrt/client.h"
+#include "pjrt/host_malloc.h"
+#include "pjrt/live_buffers.h"
 #include "pjrt/plugin.h"
 #include "record/call.h"
 
@@ -12,7 +14,7 @@ pybind11::dict memory_stats(int device) {
   pjrt::Client::MemoryStats stats;
   {
     pybind11::gil_scoped_release no_gil;
-    stats = pjrt::client().memory_stats(device);
+    stats = pjrt::memory_stats(device);
   }
   pybind11::dict result;
   result["bytes_used"] = stats.bytes_in_use;
@@ -50,6 +52,8 @@ void bind_device(pybind11::module& m) {
       "has_ffi", [] { return pjrt::client().has_ffi(); }, NoGil());
   m.def("live_buffer_count", &pjrt::live_buffer_count);
   m.def("memory_stats", &memory_stats);
+  m.def("reset_peak_memory", [](int device) { pjrt::device_memory(device).reset_peak(); });
+  m.def("release_freed_memory", &pjrt::release_freed_memory, NoGil());
   m.def("set_plugin_finder", &set_plugin_finder);
   m.def("current_device", &current_device);
   m.def("set_current_device", &set_current_device);

@@ -1,14 +1,18 @@
-"""`python -m torch_xla COMMAND`."""
+"""`python -m torch_xla COMMAND`; without a command, a report of the environment."""
 
 import argparse
 import sys
 
-from torch_xla._internal.commands import COMMANDS
+from torch_xla._internal.commands import COMMANDS, report
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m torch_xla")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    parser = argparse.ArgumentParser(
+        prog="python -m torch_xla",
+        description="Without a command: a report of the environment, for bug reports.",
+    )
+    parser.set_defaults(run=report.run)
+    commands = parser.add_subparsers(metavar="COMMAND")
     for command in COMMANDS:
         command.add_to(commands)
     options = parser.parse_args(arguments)

@@ -2,5 +2,5 @@
 
 __version__ = "2.13.0"
 
-# The PyTorch release series whose C++ interface the extension is built against.
-TORCH_SERIES = "2.13"
+# The PyTorch release whose C++ interface the extension is built against.
+TORCH_VERSION = "2.13.0"

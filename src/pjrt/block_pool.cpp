@@ -101,6 +101,11 @@ bool BlockPool::give_back(void* block) {
   return true;
 }
 
+void BlockPool::release() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  keep_at_most(0);
+}
+
 // Unmaps what was freed longest ago.
 void BlockPool::keep_at_most(size_t size) {
   while (bytes_kept_ > size) {

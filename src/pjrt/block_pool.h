@@ -27,6 +27,8 @@ class BlockPool {
   void* take(size_t size);
   // False if the block is not from here.
   bool give_back(void* block);
+  // Unmaps what is kept.
+  void release();
   // 0 if the block is not from here.
   size_t size_of(const void* block);
 

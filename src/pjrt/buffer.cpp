@@ -22,7 +22,7 @@ void call_back(PJRT_Error* error, void* pointer) {
 PluginBuffer::PluginBuffer(PluginClient& client, PJRT_Buffer* buffer, const TensorType& type,
                            int device)
     : client_(client), buffer_(buffer), type_(type), nbytes_(type.nbytes()), device_(device) {
-  client_.memory(device_).add(nbytes_);
+  device_memory(device_).add(nbytes_);
 }
 
 int PluginBuffer::partition() const { return client_.partition_of(device_); }
@@ -40,7 +40,7 @@ PluginBuffer::~PluginBuffer() {
 
 void PluginBuffer::mark_deleted() {
   if (!deleted_.exchange(true, std::memory_order_acq_rel)) {
-    client_.memory(device_).remove(nbytes_);
+    device_memory(device_).remove(nbytes_);
   }
 }
 

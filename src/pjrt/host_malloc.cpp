@@ -83,6 +83,13 @@ void* plugin_realloc(void* block, size_t size) {
 
 }  // namespace
 
+void release_freed_memory() {
+  pool().release();
+#ifdef __GLIBC__
+  malloc_trim(0);
+#endif
+}
+
 void keep_freed_memory(const std::string& plugin) {
   if (!env::flag("TORCH_XLA_KEEP_FREED_MEMORY") || set_by_the_user()) {
     return;

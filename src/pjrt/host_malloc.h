@@ -13,4 +13,7 @@ namespace torch_xla::pjrt {
 // the user, everything stays as it is. `plugin`: path of the loaded library.
 void keep_freed_memory(const std::string& plugin);
 
+// Gives back to the kernel what has been freed and kept until now.
+void release_freed_memory();
+
 }  // namespace torch_xla::pjrt

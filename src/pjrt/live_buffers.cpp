@@ -1,6 +1,10 @@
 #include "pjrt/live_buffers.h"
 
+#include "base/error.h"
+
+#include <array>
 #include <fstream>
+#include <string>
 
 namespace torch_xla::pjrt {
 
@@ -15,6 +19,10 @@ int64_t live_buffer_bytes() { return live_bytes.load(std::memory_order_relaxed);
 void DeviceMemory::add(int64_t nbytes) {
   live_count.fetch_add(1, std::memory_order_relaxed);
   live_bytes.fetch_add(nbytes, std::memory_order_relaxed);
+  change(nbytes);
+}
+
+void DeviceMemory::change(int64_t nbytes) {
   int64_t now = in_use_.fetch_add(nbytes, std::memory_order_relaxed) + nbytes;
   int64_t peak = peak_.load(std::memory_order_relaxed);
   while (now > peak && !peak_.compare_exchange_weak(peak, now, std::memory_order_relaxed)) {
@@ -24,7 +32,25 @@ void DeviceMemory::add(int64_t nbytes) {
 void DeviceMemory::remove(int64_t nbytes) {
   live_count.fetch_sub(1, std::memory_order_relaxed);
   live_bytes.fetch_sub(nbytes, std::memory_order_relaxed);
-  in_use_.fetch_sub(nbytes, std::memory_order_relaxed);
+  change(-nbytes);
+}
+
+void DeviceMemory::reset_peak() { peak_.store(in_use(), std::memory_order_relaxed); }
+
+DeviceMemory& device_memory(int device) {
+  static std::array<DeviceMemory, 128> devices;  // PyTorch's indices of devices are int8_t
+  if (device < 0 || static_cast<size_t>(device) >= devices.size()) {
+    throw Error("xla:" + std::to_string(device) + " does not exist");
+  }
+  return devices[static_cast<size_t>(device)];
+}
+
+Client::MemoryStats memory_stats(int device) {
+  if (client_started()) {
+    return client().memory_stats(device);
+  }
+  const DeviceMemory& memory = device_memory(device);
+  return {memory.in_use(), host_memory_bytes(), memory.peak()};
 }
 
 int64_t host_memory_bytes() {

@@ -102,12 +102,12 @@ class NullExecutable final : public Executable {
 
 class NullClient final : public Client {
  public:
-  explicit NullClient(int device_count) : memory_(device_count) {}
+  explicit NullClient(int device_count) : device_count_(device_count) {}
   const std::string& platform_name() const override { return name_; }
   const std::string& plugin_version() const override { return name_; }
   const std::string& library() const override { return library_; }
   const std::string& fingerprint() const override { return name_; }
-  int device_count() const override { return static_cast<int>(memory_.size()); }
+  int device_count() const override { return device_count_; }
   std::string device_description(int device) const override {
     return "null device " + std::to_string(device);
   }
@@ -142,12 +142,12 @@ class NullClient final : public Client {
       throw Error("xla:" + std::to_string(device) + " does not exist: there are " +
                   std::to_string(device_count()) + " devices");
     }
-    return memory_[static_cast<size_t>(device)];
+    return device_memory(device);
   }
 
  private:
   std::string name_ = "null", library_;
-  std::deque<DeviceMemory> memory_;
+  const int device_count_;
 };
 
 NullBuffer::NullBuffer(NullClient& client, TensorType type, int device)

@@ -1,6 +1,7 @@
 #include "pjrt/null_client.h"
 
 #include "base/error.h"
+#include "pjrt/live_buffers.h"
 
 #include <gtest/gtest.h>
 
@@ -29,6 +30,7 @@ TEST(NullClientTest, KeepsWhatIsUploadedAndComputesZeros) {
 
 TEST(NullClientTest, CountsItsBuffers) {
   auto client = make_null_client(1);
+  device_memory(0).reset_peak();
   const int64_t count = live_buffer_count();
   BufferPtr buffer = client->buffer_from_host(nullptr, {DType::Double, {10}}, 0, nullptr);
   EXPECT_EQ(live_buffer_count(), count + 1);
@@ -37,6 +39,8 @@ TEST(NullClientTest, CountsItsBuffers) {
   EXPECT_EQ(live_buffer_count(), count);
   EXPECT_EQ(client->memory_stats(0).bytes_in_use, 0);
   EXPECT_EQ(client->memory_stats(0).peak_bytes, 80);
+  device_memory(0).reset_peak();
+  EXPECT_EQ(client->memory_stats(0).peak_bytes, 0);
 }
 
 }  // namespace

@@ -76,7 +76,6 @@ PluginClient::PluginClient(Api api, const std::string& device_type) : api_(std::
     throw Error("the PJRT plugin " + api_.plugin() + " found no device for PJRT_DEVICE=" +
                 device_type + ": check the machine, or set PJRT_DEVICE=CPU");
   }
-  memory_.resize(devices_.size());
   number_devices();
 
   auto name = PJRT_ARGS(PJRT_Client_PlatformName);
@@ -189,7 +188,8 @@ std::string PluginClient::device_description(int index) const {
 Client::MemoryStats PluginClient::memory_stats(int index) {
   auto args = PJRT_ARGS(PJRT_Device_MemoryStats);
   args.device = device(index);
-  MemoryStats stats{memory(index).in_use(), host_memory_bytes(), memory(index).peak()};
+  const DeviceMemory& memory = device_memory(index);
+  MemoryStats stats{memory.in_use(), host_memory_bytes(), memory.peak()};
   if (!host_memory()) {  // CPU plugins do not count
     PJRT_CALL(api_, PJRT_Device_MemoryStats, args);
     stats.bytes_in_use = args.bytes_in_use;

@@ -105,7 +105,6 @@ class PluginClient final : public Client {
 
   const Api& api() const { return api_; }
   PJRT_Device* device(int index) const;
-  DeviceMemory& memory(int index) { return memory_[static_cast<size_t>(index)]; }
 
  private:
   void create(const std::string& device_type);
@@ -117,7 +116,6 @@ class PluginClient final : public Client {
   std::vector<PJRT_Device*> devices_;
   std::vector<int> partitions_;  // parallel to devices_
   int global_devices_ = 0;
-  std::deque<DeviceMemory> memory_;  // parallel to devices_
   std::string platform_name_, plugin_version_, fingerprint_;
 };
 

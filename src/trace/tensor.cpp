@@ -2,10 +2,12 @@
 
 #include "ir/window.h"
 #include "metrics/metrics.h"
+#include "pjrt/host_malloc.h"
+#include "pjrt/live_buffers.h"
 #include "trace/scope.h"
 #include "values/internal_ops.h"
 
-#include <c10/core/Allocator.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/TensorImpl.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
@@ -33,8 +35,8 @@ c10::DataPtr make_data(int64_t nbytes, int device) {
   return {reserve_address(nbytes), context, &drop_state, device_of(device)};
 }
 
-// What PyTorch asks when it makes or grows a storage itself.
-struct XlaAllocator final : c10::Allocator {
+// What PyTorch asks when it makes or grows a storage itself, and about memory.
+struct XlaAllocator final : c10::DeviceAllocator {
   c10::DataPtr allocate(size_t nbytes) override {
     c10::impl::VirtualGuardImpl guard(c10::DeviceType::XLA);
     return make_data(static_cast<int64_t>(nbytes), guard.getDevice().index());
@@ -42,6 +44,29 @@ struct XlaAllocator final : c10::Allocator {
   c10::DeleterFnPtr raw_deleter() const override { return &drop_state; }
   void copy_data(void*, const void*, std::size_t) const override {
     TORCH_CHECK(false, "bytes of xla storages cannot be copied by address");
+  }
+  bool initialized() override { return true; }
+  void emptyCache(c10::MempoolId_t) override { pjrt::release_freed_memory(); }
+  void recordStream(const c10::DataPtr&, c10::Stream) override {}
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override {
+    const auto memory = pjrt::memory_stats(device);
+    c10::CachingDeviceAllocator::DeviceStats stats;
+    for (auto* bytes : {&stats.allocated_bytes, &stats.reserved_bytes, &stats.active_bytes,
+                        &stats.requested_bytes}) {
+      auto& all = bytes->at(static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE));
+      all.current = memory.bytes_in_use;
+      all.peak = memory.peak_bytes;
+    }
+    return stats;
+  }
+  void resetAccumulatedStats(c10::DeviceIndex) override {}  // nothing accumulates
+  void resetPeakStats(c10::DeviceIndex device) override {
+    pjrt::device_memory(device).reset_peak();
+  }
+  std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override {
+    const auto memory = pjrt::memory_stats(device);
+    return {static_cast<size_t>(std::max<int64_t>(memory.bytes_limit - memory.bytes_in_use, 0)),
+            static_cast<size_t>(memory.bytes_limit)};
   }
 };
 

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "host_ops/kernel_call.h"
+#include "pjrt/live_buffers.h"
 #include "pjrt/sharded_buffer.h"
 
 #include <c10/core/CPUAllocator.h>
@@ -31,12 +32,23 @@ DeviceData::DeviceData(TensorType t, int device, c10::Storage host, ShardingPtr 
   host_ = std::move(host);
   owns_host_ = true;
   host_sharding_ = sharding;
+  count_host(true);
+}
+
+DeviceData::~DeviceData() { count_host(false); }
+
+void DeviceData::count_host(bool counted) {
+  if (counted != host_is_counted_) {
+    host_is_counted_ = counted;
+    pjrt::device_memory(device).change(counted ? type.nbytes() : -type.nbytes());
+  }
 }
 
 pjrt::BufferPtr DeviceData::wait_for_buffer(std::unique_lock<std::mutex>& lock) {
   wait_for_value(lock);
   if (owns_host_ && buffer_ == nullptr) {
     auto keep_alive = std::make_shared<c10::Storage>(host_);
+    count_host(false);
     if (pjrt::partitions() > 1) {
       buffer_ =
           pjrt::scatter_from_host(pjrt::client(), host_.data(), type, host_sharding_, keep_alive);
@@ -158,6 +170,7 @@ void DeviceData::begin_write() {
     readers.swap(readers_);
     if (owns_host_) {
       stale = std::move(buffer_);
+      count_host(true);
     }
   }
   for (const auto& reader : readers) {
@@ -184,6 +197,7 @@ void DeviceData::fulfil(c10::Storage host) {
     std::lock_guard<std::mutex> lock(mutex_);
     host_ = std::move(host);
     owns_host_ = true;
+    count_host(true);
   }
   changed_.notify_all();
 }

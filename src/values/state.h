@@ -41,6 +41,7 @@ class DeviceData : public Node {
   // `host`: from PyTorch's CPU allocator. `sharding`: where its bytes go in SPMD mode.
   DeviceData(TensorType type, int device, c10::Storage host,
              ShardingPtr sharding = Sharding::replicated());
+  ~DeviceData() override;
 
   // Blocks until launched; throws what went wrong with the program that makes it.
   pjrt::BufferPtr buffer();
@@ -78,6 +79,8 @@ class DeviceData : public Node {
   int pins = 0;
 
  private:
+  // Whether its bytes are memory of the host's that no buffer counts.
+  void count_host(bool counted);
   void wait_for_value(std::unique_lock<std::mutex>& lock);
   pjrt::BufferPtr wait_for_buffer(std::unique_lock<std::mutex>& lock);
   std::mutex mutex_;
@@ -85,8 +88,9 @@ class DeviceData : public Node {
   std::atomic<bool> settled_{false};  // `buffer_` is there to stay: no need to lock
   pjrt::BufferPtr buffer_;
   std::exception_ptr error_;
-  c10::Storage host_;                                   // empty until asked for
-  bool owns_host_ = false;                              // false: it is `buffer_`'s memory
+  c10::Storage host_;       // empty until asked for
+  bool owns_host_ = false;  // false: it is `buffer_`'s memory
+  bool host_is_counted_ = false;
   ShardingPtr host_sharding_ = Sharding::replicated();  // for memory not yet sent
   bool sharding_is_free_ = false;
   std::vector<pjrt::CompletionPtr> readers_;

@@ -1,13 +1,76 @@
-"""The module `torch.xla`: what PyTorch asks of a device type (fork_rng, checkpoint, autocast)."""
+"""The module `torch.xla`: what PyTorch asks of a device type (fork_rng, checkpoint, autocast), and
+what users of `torch.cuda` expect of one."""
 
+import importlib
 import os
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from torch_xla import _XLAC
-from torch_xla._internal import rng
-from torch_xla._internal.devices import device_index
+from torch_xla._internal import plugins, rng
+from torch_xla._internal.device_memory import (
+    empty_cache,
+    max_memory_allocated,
+    max_memory_reserved,
+    mem_get_info,
+    memory_allocated,
+    memory_reserved,
+    memory_stats,
+    reset_max_memory_allocated,
+    reset_peak_memory_stats,
+)
+from torch_xla._internal.device_streams import (
+    Event,
+    Stream,
+    current_stream,
+    default_stream,
+    set_stream,
+    stream,
+)
+from torch_xla._internal.devices import device_index, existing_device
+
+__all__ = [
+    "DeviceProperties",
+    "Event",
+    "Stream",
+    "current_device",
+    "current_stream",
+    "default_stream",
+    "device",
+    "device_count",
+    "empty_cache",
+    "get_amp_supported_dtype",
+    "get_device_capability",
+    "get_device_name",
+    "get_device_properties",
+    "get_rng_state",
+    "get_rng_state_all",
+    "init",
+    "initial_seed",
+    "is_available",
+    "is_bf16_supported",
+    "is_initialized",
+    "manual_seed",
+    "manual_seed_all",
+    "max_memory_allocated",
+    "max_memory_reserved",
+    "mem_get_info",
+    "memory_allocated",
+    "memory_reserved",
+    "memory_stats",
+    "reset_max_memory_allocated",
+    "reset_peak_memory_stats",
+    "seed",
+    "seed_all",
+    "set_device",
+    "set_rng_state",
+    "set_rng_state_all",
+    "set_stream",
+    "stream",
+    "synchronize",
+]
 
 _STATE_BYTES = 16
 
@@ -34,6 +97,8 @@ def __getattr__(name: str) -> Any:
         return _XLAC.client_started()
     if name == "default_generators":
         return tuple(_XLAC.default_generator(i) for i in range(device_count()))
+    if name == "amp":
+        return importlib.import_module("torch_xla.amp")
     raise AttributeError(f"module 'torch.xla' has no attribute '{name}'")
 
 
@@ -45,6 +110,11 @@ def is_initialized() -> bool:
     return _XLAC.client_started()
 
 
+def init() -> None:
+    """Starts the client, which the first use of a device does otherwise."""
+    _XLAC.platform_name()
+
+
 def device_count() -> int:
     return _XLAC.device_count_hint()
 
@@ -54,14 +124,15 @@ def current_device() -> int:
 
 
 def set_device(device: _DeviceLike) -> None:
-    _XLAC.set_current_device(device_index(device))
+    index = existing_device(device_index(device)).index
+    _XLAC.set_current_device(index)
 
 
 class device:
     """Context manager: `device` is the current device inside."""
 
     def __init__(self, device: _DeviceLike) -> None:
-        self._index = device_index(device)
+        self._index = existing_device(device_index(device)).index
         self._previous: list[int] = []
 
     def __enter__(self) -> "device":
@@ -71,6 +142,39 @@ class device:
 
     def __exit__(self, *exception: object) -> None:
         _XLAC.set_current_device(self._previous.pop())
+
+
+@dataclass(frozen=True)
+class DeviceProperties:
+    """What is known of a device."""
+
+    name: str
+    platform: str  # "CPU", "CUDA", "TPU", ...
+    plugin: str  # its version and that of its interface
+    total_memory: int  # bytes
+
+
+def get_device_properties(device: _DeviceLike = None) -> DeviceProperties:
+    index = existing_device(device_index(device)).index
+    return DeviceProperties(
+        _XLAC.device_description(index),
+        plugins.device_type(),
+        _XLAC.plugin_version(),
+        mem_get_info(index)[1],
+    )
+
+
+def get_device_name(device: _DeviceLike = None) -> str:
+    return get_device_properties(device).name
+
+
+def get_device_capability(device: _DeviceLike = None) -> tuple[int, int]:
+    """(0, 0): CUDA's numbers, which choose CUDA's kernels, say nothing of this device."""
+    return 0, 0
+
+
+def is_bf16_supported(including_emulation: bool = True) -> bool:
+    return True
 
 
 def synchronize(device: _DeviceLike = None) -> None:
@@ -121,8 +225,9 @@ def seed_all() -> None:
     manual_seed_all(rng.fresh_seed())
 
 
-def memory_allocated(device: _DeviceLike = None) -> int:
-    return _XLAC.memory_stats(device_index(device))["bytes_used"]
+def initial_seed() -> int:
+    """The seed of the current device's generator."""
+    return _XLAC.default_generator(_XLAC.current_device()).initial_seed()
 
 
 def get_amp_supported_dtype() -> list[torch.dtype]:

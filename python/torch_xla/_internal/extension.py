@@ -6,23 +6,29 @@ import importlib.util
 
 import torch
 
-from torch_xla.version import TORCH_SERIES
+from torch_xla.version import TORCH_VERSION
 
 
 def load() -> None:
+    _check_pytorch()
     try:
         importlib.import_module("torch_xla._XLAC")
     except ImportError as error:
         raise ImportError(f"torch_xla cannot load its compiled core: {_cause()}") from error
 
 
-def _cause() -> str:
-    installed = torch.__version__
-    if not installed.startswith(TORCH_SERIES + "."):
-        return (
-            f"it is built for PyTorch {TORCH_SERIES}, and PyTorch {installed} is installed. "
-            f"Run `pip install 'torch=={TORCH_SERIES}.*'`."
+def _check_pytorch() -> None:
+    """Before loading: with another PyTorch it could load, and then crash."""
+    installed = str(torch.__version__)
+    if installed.partition("+")[0] != TORCH_VERSION:
+        raise ImportError(
+            f"torch_xla is built for PyTorch {TORCH_VERSION}, and PyTorch {installed} is "
+            f"installed: run `pip install torch=={TORCH_VERSION}`, or install the torch-pjrt for "
+            "that PyTorch"
         )
+
+
+def _cause() -> str:
     if _google_torch_xla_installed():
         return (
             "Google's `torch_xla` and `torch-pjrt` are both installed and write to the same "

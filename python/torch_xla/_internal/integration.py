@@ -20,10 +20,11 @@ from torch_xla._internal import (
     device_module,
     higher_order,
     hints,
+    libraries,
     plugins,
     sharing,
 )
-from torch_xla._internal.devices import type_name
+from torch_xla._internal.devices import device_index, type_name
 
 _PROCESS = os.getpid()
 _DROPPED_VARIABLES = ("XLA_USE_BF16", "XLA_USE_F16", "XLA_DOWNCAST_BF16")
@@ -41,6 +42,9 @@ def install() -> None:
     _seed_with_torch()
     _accept_optimizers()
     higher_order.install()
+    libraries.install()
+    torch.Tensor.xla = _tensor_xla  # type: ignore[attr-defined]
+    torch.nn.Module.xla = _module_xla  # type: ignore[attr-defined]
     _warn_about_variables()
     atexit.register(_land)
 
@@ -58,6 +62,24 @@ def _land() -> None:
         with contextlib.suppress(RuntimeError):
             _XLAC.wait_device_ops()
         _XLAC.watch_exit()
+
+
+def _tensor_xla(
+    self: torch.Tensor,
+    device: "torch.device | str | int | None" = None,
+    non_blocking: bool = False,
+    memory_format: torch.memory_format = torch.preserve_format,
+) -> torch.Tensor:
+    """`tensor.to("xla")`, as `tensor.cuda()` is `tensor.to("cuda")`."""
+    target = torch.device(type_name, device_index(device))
+    return self.to(target, non_blocking=non_blocking, memory_format=memory_format)
+
+
+def _module_xla(
+    self: torch.nn.Module, device: "torch.device | str | int | None" = None
+) -> torch.nn.Module:
+    """`module.to("xla")`."""
+    return self.to(torch.device(type_name, device_index(device)))
 
 
 def _keep_parameters_when_moving() -> None:
@@ -111,12 +133,13 @@ def _warn(message: str) -> None:
     """Attributes the core's warnings to the user's line, which is outside both packages."""
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and _is_library_frame(frame.f_globals.get("__name__", "")):
-        frame, level = frame.f_back, level + 1
+        level += "importlib._bootstrap" not in frame.f_code.co_filename  # `warnings` skips them
+        frame = frame.f_back
     warnings.warn(message, stacklevel=level)
 
 
 def _is_library_frame(module: str) -> bool:
-    return module.partition(".")[0] in ("torch", "torch_xla")
+    return module.partition(".")[0] in ("torch", "torch_xla", "_torch_xla_autoload", "importlib")
 
 
 def _seed_with_torch() -> None:
@@ -156,12 +179,11 @@ def _with_this_device(original: Callable[..., list[str]]) -> Callable[..., list[
 
 def _warn_about_variables() -> None:
     for problem in _XLAC.environment_problems():
-        warnings.warn(problem, stacklevel=4)
+        _warn(problem)
     for name in _DROPPED_VARIABLES:
         if os.environ.get(name, "0").lower() not in ("", "0", "false"):
-            warnings.warn(
+            _warn(
                 f"{name} is set but has no effect: tensors keep the dtype they are made with. Use "
                 "`torch.autocast('xla', dtype=torch.bfloat16)` for mixed precision, or "
-                "`model.to(torch.bfloat16)`.",
-                stacklevel=4,
+                "`model.to(torch.bfloat16)`."
             )

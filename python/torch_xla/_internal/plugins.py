@@ -35,10 +35,6 @@ def device_type() -> str:
     return _canonical(os.environ.get("PJRT_DEVICE", ""))
 
 
-def explicitly_chosen() -> bool:
-    return bool(os.environ.get("PJRT_DEVICE"))
-
-
 def find(requested: str) -> str:
     """Path of the plugin library for the device type `requested`."""
     kind = _canonical(requested)

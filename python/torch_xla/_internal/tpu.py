@@ -3,12 +3,12 @@
 import os
 
 from torch_xla import _XLAC
-from torch_xla._internal import plugins
+from torch_xla._internal import libraries, plugins
 
 
 def num_available_devices() -> int:
     """Devices to choose automatically: those of the CPU count only if PJRT_DEVICE asks for them."""
-    if plugins.device_type() == "CPU" and not plugins.explicitly_chosen():
+    if plugins.device_type() == "CPU" and not libraries.asked_for():
         return 0
     return _XLAC.device_count_hint()
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import html
 import os
 import sys
 from collections.abc import Iterator
@@ -42,9 +43,34 @@ class CompileEvent:
         )
 
 
-def events(after: int = 0) -> list[CompileEvent]:
+class CompileEvents(list[CompileEvent]):
+    """Events, oldest first; in notebooks, a table."""
+
+    def _repr_html_(self) -> str:
+        columns = ("#", "graph", "nth", "operations", "seconds", "why", "advice")
+        rows = [
+            (
+                event.serial,
+                short_name(event.name),
+                event.compilation,
+                event.operations,
+                f"{event.seconds:.3f}{' from disk' if event.from_disk else ''}",
+                event.reason,
+                event.advice,
+            )
+            for event in self
+        ]
+        head = "".join(f"<th>{column}</th>" for column in columns)
+        body = "".join(
+            f"<tr>{''.join(f'<td>{html.escape(str(cell))}</td>' for cell in row)}</tr>"
+            for row in rows
+        )
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def events(after: int = 0) -> CompileEvents:
     """The compilations after the one with this serial number, oldest first."""
-    return [CompileEvent(**event) for event in _XLAC.compile_events(after)]
+    return CompileEvents(CompileEvent(**event) for event in _XLAC.compile_events(after))
 
 
 def table(events: list[CompileEvent]) -> str:
@@ -65,8 +91,9 @@ def table(events: list[CompileEvent]) -> str:
     return "\n".join(lines)
 
 
-def recompiles(show: bool = True) -> list[CompileEvent]:
-    """Every compilation of this process (the latest 4096), oldest first, printed as a table."""
+def recompiles(show: bool = True) -> CompileEvents:
+    """Every compilation of this process (the latest 4096), oldest first, printed as a table.
+    `show=False` in a notebook, where the result is a table itself."""
     found = events()
     if show:
         sys.stdout.write(table(found) + "\n")

@@ -4,6 +4,7 @@ docs/debugging_recompilation.md shows the page that comes out.
 """
 
 import dataclasses
+import html
 import json
 import os
 from collections import Counter, defaultdict
@@ -121,6 +122,11 @@ class timeline:
         self.verdict = verdict(self)
         self.trace.write_text(json.dumps(chrome_trace(self)))
         self.html.write_text(html_page(self))
+
+    def _repr_html_(self) -> str:
+        """The page in a notebook. Its styles and scripts stay in a frame of their own."""
+        page = html.escape(self.html.read_text())
+        return f'<iframe srcdoc="{page}" style="width:100%;height:640px;border:0"></iframe>'
 
     def traced_lines(self) -> list[tuple[str, int, int]]:
         """(line, nanoseconds, operations) of the lines that record, the longest first."""

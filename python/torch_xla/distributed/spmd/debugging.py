@@ -14,6 +14,15 @@ from torch_xla.distributed.spmd.mesh import ShardingError
 _Range = tuple[int, int]
 
 
+class Drawing(str):
+    """What was printed; in notebooks, the picture."""
+
+    svg = ""
+
+    def _repr_html_(self) -> str:
+        return self.svg
+
+
 def visualize_tensor_sharding(
     t: torch.Tensor, file: "str | os.PathLike[str] | None" = None, **_: Any
 ) -> str:
@@ -49,11 +58,12 @@ def construct_v1_sharding_str(sharding: str) -> str:
 
 def _show(sharding: Any, file: Any, shape: tuple[int, ...] | None) -> str:
     rows, columns, cells = _cells(sharding, shape)
-    text = _table(rows, columns, cells)
+    text = Drawing(_table(rows, columns, cells))
+    text.svg = _svg(rows, columns, cells)
     print(text)
     if file is not None:
         with open(file, "w") as out:
-            out.write(_svg(rows, columns, cells))
+            out.write(text.svg)
     return text
 
 

@@ -1,0 +1,74 @@
+"""Programs that did not ask for the device do not get it: being installed changes nothing.
+
+Libraries use `torch_xla` wherever it can be imported. Here the device has to be asked for: by
+PJRT_DEVICE, which names the platform. Without that, accelerate and transformers are imported as
+with their switch USE_TORCH_XLA=0, unless the user has set it; PyTorch's amp for CUDA takes no
+notice of this package; `torch.accelerator` is as without it (record/accelerator.cpp); and
+Lightning, which asks `torch_xla._internal.tpu`, finds no device on the CPU platform.
+"""
+
+import contextlib
+import importlib.abc
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from types import ModuleType
+
+import torch
+
+_SWITCH = "USE_TORCH_XLA"
+
+# The modules that read the switch, once, when they are imported.
+_READERS = ("accelerate.utils.imports", "transformers.utils.import_utils")
+
+
+def asked_for() -> bool:
+    """Whether the user wants programs that choose a device by themselves to choose this one."""
+    return bool(os.environ.get("PJRT_DEVICE"))
+
+
+def install() -> None:
+    sys.meta_path.insert(0, _Finder())
+    already = sys.modules.get("transformers.utils.import_utils")  # it comes before PyTorch
+    if already is not None and _SWITCH not in os.environ and not asked_for():
+        already.USE_TORCH_XLA = "0"  # type: ignore[attr-defined]
+    for module in (torch.cuda.amp, torch.cuda.amp.common):
+        module.amp_definitely_not_available = _amp_definitely_not_available
+
+
+def _amp_definitely_not_available() -> bool:
+    return not (torch.cuda.is_available() or asked_for())
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finds the readers of the switch as anybody would, and has them read what the user meant."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name not in _READERS:
+            return None
+        spec = PathFinder.find_spec(name, path, target)
+        if spec is not None and isinstance(spec.loader, SourceFileLoader):
+            spec.loader = _Loader(spec.loader.name, spec.loader.path)
+        return spec
+
+
+class _Loader(SourceFileLoader):
+    def exec_module(self, module: ModuleType) -> None:
+        with _switch_as_meant():
+            super().exec_module(module)
+
+
+@contextlib.contextmanager
+def _switch_as_meant() -> Iterator[None]:
+    """Only while a module is imported: a child process may be asked for something else."""
+    if _SWITCH in os.environ or asked_for():
+        yield
+        return
+    os.environ[_SWITCH] = "0"
+    try:
+        yield
+    finally:
+        del os.environ[_SWITCH]

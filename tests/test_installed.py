@@ -1,0 +1,226 @@
+"""What a user gets who installs the package: the wheel, the device without an import, and CPU
+programs that stay as they were."""
+
+import importlib.metadata
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+from packaging.requirements import Requirement
+from packaging.tags import sys_tags
+from packaging.utils import parse_wheel_filename
+from torch_xla._internal import libraries
+
+ROOT = Path(__file__).parents[1]
+FIRST_PROGRAM = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[0]
+
+
+def newest_source() -> float:
+    listing = subprocess.run(
+        [
+            "git",
+            "ls-files",
+            "src",
+            "include",
+            "python",
+            "cmake",
+            "CMakeLists.txt",
+            "pyproject.toml",
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    paths = [ROOT / name for name in listing.stdout.splitlines()]
+    return max(path.stat().st_mtime for path in paths if path.exists())
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """That of `make wheel` if it is up to date; else one of the same build."""
+    supported = set(sys_tags())
+    for made in (ROOT / "dist").glob("*.whl"):
+        if (
+            made.stat().st_mtime >= newest_source()
+            and parse_wheel_filename(made.name)[3] & supported
+        ):
+            return made
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-build-isolation", "--no-deps"]
+    subprocess.run(
+        [*command, "--wheel-dir", str(folder), str(ROOT)],
+        env={**os.environ, "TORCH_XLA_BUILD_TESTS": "ON"},  # as dev/build has configured it
+        check=True,
+    )
+    return next(folder.glob("*.whl"))
+
+
+def distributions(name: str, found: dict[str, importlib.metadata.Distribution]) -> None:
+    """Adds a distribution and all that it requires."""
+    if name in found:
+        return
+    found[name] = importlib.metadata.distribution(name)
+    for text in found[name].requires or []:
+        requirement = Requirement(text)
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+            distributions(requirement.name, found)
+
+
+@pytest.fixture(scope="module")
+def bare_python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An interpreter of a new environment with PyTorch, the plugin and the wheel."""
+    environment = tmp_path_factory.mktemp("bare")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
+    python = environment / "bin" / "python"
+    packages = Path(sysconfig.get_path("purelib", "venv", {"base": str(environment)}))
+    needed: dict[str, importlib.metadata.Distribution] = {}
+    for name in ("torch", "numpy", "fastatomstruct-xla-cpu"):
+        distributions(name, needed)
+    for distribution in needed.values():
+        for top in {file.parts[0] for file in distribution.files or ()} - {"..", "__pycache__"}:
+            (packages / top).symlink_to(distribution.locate_file(top))
+    # Requirements are checked against what is there: nothing is downloaded.
+    command = [sys.executable, "-m", "pip", "--python", str(python), "install", "-q", "--no-index"]
+    subprocess.run([*command, str(wheel)], check=True)
+    return python
+
+
+def run(python: Path, program: str, folder: Path) -> str:
+    """In an environment without compilers, home or settings."""
+    done = subprocess.run(
+        [python, "-I", "-c", program],
+        cwd=folder,
+        env={"HOME": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_wheel_runs_the_first_program(bare_python: Path, tmp_path: Path) -> None:
+    assert 0 < float(run(bare_python, FIRST_PROGRAM, tmp_path)) < 10
+
+
+def test_pytorch_alone_finds_the_device(bare_python: Path, tmp_path: Path) -> None:
+    program = """
+import torch
+print(torch.ones(2, device="xla").sum().item(), torch.accelerator.is_available())
+import sys, torch_xla
+print(torch_xla.__version__, "torch_xla._XLAC" in sys.modules)
+"""
+    found = run(bare_python, program, tmp_path).splitlines()
+    assert found == ["2.0 False", f"{importlib.metadata.version('torch-pjrt')} True"]
+
+
+def test_the_wheel_holds_what_it_needs(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    libraries = [name for name in names if ".so" in name]
+    assert len(libraries) == 2  # not PyTorch's, and not the plugin's
+    for name in ("py.typed", "_XLAC.pyi", "include/torch_xla/torch_xla.h"):
+        assert f"torch_xla/{name}" in names
+    assert "_torch_xla_autoload.py" in names
+
+
+def test_the_source_distribution_is_complete(tmp_path: Path) -> None:
+    program = f"from scikit_build_core.build import build_sdist; build_sdist({str(tmp_path)!r})"
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, capture_output=True)
+    with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    listing = subprocess.run(
+        ["git", "ls-files", "src", "include", "python", "cmake", "tests", "docs/*.md", "*.txt"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    missing = {name for name in listing.stdout.splitlines() if (ROOT / name).exists()} - names
+    assert not missing
+    assert "pyproject.toml" in names
+    assert not any(name.startswith(("build/", "dist/", ".venv/")) for name in names)
+
+
+# The device without an import
+
+
+def test_autoload_is_cheap_and_starts_nothing(fresh_python) -> None:
+    program = """
+import sys, torch
+loaded = "torch_xla" in sys.modules
+from torch_xla import _XLAC
+print(loaded, _XLAC.client_started())
+"""
+    assert fresh_python(program) == "True False"
+
+
+def test_autoload_can_be_switched_off(fresh_python) -> None:
+    program = "import sys, torch; print('torch_xla' in sys.modules)"
+    assert fresh_python(program, TORCH_DEVICE_BACKEND_AUTOLOAD="0") == "False"
+    program = "import torch_xla, torch; print(torch.ones(2, device='xla').sum().item())"
+    assert fresh_python(program, TORCH_DEVICE_BACKEND_AUTOLOAD="0") == "2.0"
+
+
+@pytest.mark.parametrize("first", ["torch_xla", "torch_xla.core.xla_model", "torch", "torch.nn"])
+def test_either_package_may_be_imported_first(fresh_python, first: str) -> None:
+    program = f"import {first}, torch, torch_xla; print(torch.ones(2, device='xla').tolist())"
+    assert fresh_python(program) == "[1.0, 1.0]"
+
+
+def test_a_device_that_does_not_load_leaves_pytorch_alone(fresh_python) -> None:
+    """Another release of PyTorch is told in one sentence; it goes on without the device."""
+    program = """
+import os, warnings
+os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+import torch, _torch_xla_autoload
+torch.__version__ = "2.14.0"
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    _torch_xla_autoload.load()
+print(caught[0].message)
+try:
+    import torch_xla
+except ImportError as error:
+    print(error)
+"""
+    warned, raised = fresh_python(program).splitlines()
+    assert warned == f"the device 'xla' is not available: {raised}"
+    assert "is built for PyTorch 2.13.0, and PyTorch 2.14.0 is installed: run `pip" in raised
+
+
+# Programs that did not ask
+
+
+def test_the_device_is_asked_for_by_its_platform(monkeypatch: pytest.MonkeyPatch) -> None:
+    for value, asked in ((None, False), ("", False), ("CPU", True)):
+        monkeypatch.delenv("PJRT_DEVICE", raising=False)
+        if value is not None:
+            monkeypatch.setenv("PJRT_DEVICE", value)
+        assert libraries.asked_for() is asked
+        assert torch.accelerator.is_available() is asked
+        assert torch.cuda.amp.common.amp_definitely_not_available() is not asked
+
+
+def test_what_was_read_is_left_in_the_environment(fresh_python) -> None:
+    """The switch is set for a library's import only: later ones, and children, decide anew."""
+    pytest.importorskip("accelerate")
+    program = """
+import os, torch
+from accelerate.utils import is_torch_xla_available as unasked
+import transformers.utils.import_utils as readers
+print(unasked(), readers.is_torch_xla_available(), os.environ.get("USE_TORCH_XLA"))
+"""
+    assert fresh_python(program) == "False False None"
+    assert fresh_python("import transformers\n" + program) == "False False None"
+    assert fresh_python(program, USE_TORCH_XLA="1") == "True True 1"
+    assert fresh_python("import os, torch; os.environ['PJRT_DEVICE'] = 'CPU'\n" + program) == (
+        "True True None"
+    )
