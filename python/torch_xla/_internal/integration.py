@@ -41,6 +41,7 @@ def install() -> None:
     _seed_with_torch()
     _accept_optimizers()
     higher_order.install()
+    _explain_where_2_9_does()
     _warn_about_variables()
     atexit.register(_land)
 
@@ -152,6 +153,13 @@ def _with_this_device(original: Callable[..., list[str]]) -> Callable[..., list[
         return devices if type_name in devices else [*devices, type_name]
 
     return supported_devices
+
+
+def _explain_where_2_9_does() -> None:
+    """PT_XLA_DEBUG asks why something is compiled; that is TORCH_XLA_EXPLAIN here."""
+    asked = [os.environ.get(name, "0") for name in ("PT_XLA_DEBUG", "PT_XLA_DEBUG_LEVEL")]
+    if any(value.lower() not in ("", "0", "false") for value in asked):
+        os.environ.setdefault("TORCH_XLA_EXPLAIN", "1")
 
 
 def _warn_about_variables() -> None:
