@@ -160,3 +160,26 @@ def test_marks_as_operators():
 
     result = doubled(torch.ones(8, 4, device="xla"))
     assert result.unique().tolist() == [3]
+
+
+def test_tensors_of_shards_and_shards_of_tensors():
+    join = torch_xla._XLAC._global_tensor_from_cpu_shards
+    shards = [torch.full((2, 1), float(device)) for device in range(8)]
+    cut = MESH.get_op_sharding(("y", "x"))
+    whole = join(shards, cut)
+    assert spec(whole) == "{devices=[4,2]0,4,1,5,2,6,3,7}"
+    assert whole.cpu()[::2].tolist() == [[0, 4], [1, 5], [2, 6], [3, 7]]
+    assert join(shards, cut, (7, 2)).shape == (7, 2)
+    copied = join([torch.arange(3)] * 8, MESH.get_op_sharding((None,)))
+    assert copied.tolist() == [0, 1, 2]
+    for wrong in ((shards[:3], cut), (shards, cut, (9, 2)), (shards, cut, (8,))):
+        with pytest.raises(RuntimeError, match="shard"):
+            join(*wrong)
+    part = torch_xla._XLAC._spmd_full_to_shard_shape(whole)
+    assert part.shape == (2, 1)
+    again = torch_xla._XLAC._spmd_shard_to_full_shape(part + 1, cut, (8, 2), torch.float32)
+    assert torch.equal(again.cpu(), whole.cpu() + 1)
+    with pytest.raises(RuntimeError, match="no part of another"):
+        torch_xla._XLAC._spmd_shard_to_full_shape(whole, cut, (8, 2), torch.float32)
+    with pytest.raises(RuntimeError, match="mark the tensor"):
+        torch_xla._XLAC._spmd_full_to_shard_shape(torch.ones(8, 2, device="xla"))

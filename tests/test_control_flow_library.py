@@ -119,6 +119,23 @@ def test_pure_layers_notice_that_training_ended() -> None:
     assert torch.equal(scan_layers(layers, x, is_layer_pure=True), x)
 
 
+def test_layers_take_the_parts_of_a_tuple() -> None:
+    class Both(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(3, 3)
+
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return self.linear(y), x * 2
+
+    layers = on_device([Both() for _ in range(3)])
+    expected: tuple[torch.Tensor, ...] = (torch.ones(3, device="xla"), torch.rand(3, device="xla"))
+    found = scan_layers(layers, expected)
+    for layer in layers:
+        expected = layer(*expected)
+    torch.testing.assert_close(found, expected)
+
+
 def test_layers_must_be_alike() -> None:
     x = torch.ones(4, device="xla")
     assert scan_layers([], x) is x

@@ -81,7 +81,7 @@ def test_fallbacks_are_listed():
     assert any("eig" in name for name in met.executed_fallback_ops())
     met.clear_all()
     compute()
-    assert met.executed_fallback_ops() == []
+    assert not any("eig" in name for name in met.executed_fallback_ops())
 
 
 def test_regions_reach_the_profiler():

@@ -98,8 +98,7 @@ def test_profiles_on_request(tmp_path):
     assert events(tmp_path / "detached") is not None
     xp.trace(address, str(tmp_path / "asked"), duration_ms=10)
     assert only_file(tmp_path / "asked", ".html").stat().st_size > 0
-    with pytest.raises(RuntimeError, match="cannot listen|no profiler server can listen"):
-        xp.start_server(server.port)
+    assert xp.start_server(server.port) is server
     xp.start_trace(tmp_path / "own")
     with pytest.raises(RuntimeError, match="the profiler server at"):
         xp.trace(address, str(tmp_path / "busy"), duration_ms=10, num_tracing_attempts=1)
@@ -108,8 +107,18 @@ def test_profiles_on_request(tmp_path):
     with socket.socket() as free:
         free.bind(("", 0))
         port = free.getsockname()[1]
+        free.listen()
+        with pytest.raises(RuntimeError, match="no profiler server can listen"):
+            xp.start_server(port)
     with pytest.raises(RuntimeError, match="no profiler server answers"):
         xp.trace(f"localhost:{port}", str(tmp_path), num_tracing_attempts=1)
+
+
+def test_a_process_ends_while_its_server_runs(fresh_python):
+    program = (
+        "import torch_xla.debug.profiler as xp; kept = [xp.start_server(0)]; kept.append(kept)"
+    )
+    assert fresh_python(program) == ""
 
 
 def test_marks_of_steps():

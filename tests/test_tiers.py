@@ -29,7 +29,11 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def runs(counters: Counters) -> tuple[int, int, int]:
     """Interpreted, launched, compiled."""
-    return counters("InterpretTime"), counters("ExecuteTime"), counters("UncachedCompile")
+    return counters("InterpretTime"), launches(counters), counters("UncachedCompile")
+
+
+def launches(counters: Counters) -> int:
+    return counters("ExecuteTime") - counters("InterpretTime")
 
 
 # ---- which tier runs -----------------------------------------------------------------------------
@@ -101,11 +105,11 @@ def test_async_uses_the_program_when_it_is_there(
     monkeypatch.setenv("TORCH_XLA_TIERS", "async")
     x = torch.ones(19).to("xla")
     deadline = time.monotonic() + 60
-    while counters("ExecuteTime") == 0 and time.monotonic() < deadline:
+    while launches(counters) == 0 and time.monotonic() < deadline:
         x = x * 1.0625
         torch_xla.sync()
         time.sleep(0.01)
-    assert counters("ExecuteTime") == 1 and counters("UncachedCompile") == 1
+    assert launches(counters) == 1 and counters("UncachedCompile") == 1
 
 
 def test_pure_functions_and_openxla_graphs_are_interpreted_too(counters: Counters) -> None:
@@ -116,7 +120,7 @@ def test_pure_functions_and_openxla_graphs_are_interpreted_too(counters: Counter
     for _ in range(5):
         result = compiled(x.to("xla"))
     torch.testing.assert_close(result.detach().cpu(), expected)
-    assert counters("InterpretTime") >= 3 and counters("ExecuteTime") >= 1
+    assert counters("InterpretTime") >= 3 and launches(counters) >= 1
 
 
 def test_events_say_which_tier_ran(counters: Counters) -> None:
@@ -197,7 +201,7 @@ def test_a_program_of_real_size_takes_over_in_the_middle_of_training(counters: C
     torch.manual_seed(0)
     losses = train(Decoder(DecoderConfig(vocabulary=3200)), True, "xla", steps=7)[0]
     torch.testing.assert_close(torch.tensor(losses), torch.tensor(expected), rtol=1e-4, atol=1e-5)
-    assert counters("InterpretTime") >= 3 and counters("ExecuteTime") >= 2
+    assert counters("InterpretTime") >= 3 and launches(counters) >= 2
 
 
 DRAWS: dict[str, Callable[[], Tensor]] = {

@@ -26,6 +26,8 @@ pybind11::object metric_data(const std::string& name) {
 void bind_metrics(pybind11::module& m) {
   m.def("counter_names", &metrics::counter_names);
   m.def("counter_value", &counter_value);
+  m.def("increment_counter",
+        [](const std::string& name, int64_t by) { metrics::counter(name).add(by); });
   m.def("metric_names", &metrics::metric_names);
   m.def("metric_data", &metric_data);
   m.def("clear_counters", &metrics::clear_counters);

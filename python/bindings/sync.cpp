@@ -4,6 +4,7 @@
 #include "record/autograd_threads.h"
 #include "record/registration.h"
 #include "tiers/background.h"
+#include "trace/region.h"
 
 namespace torch_xla {
 
@@ -44,6 +45,25 @@ int64_t tensor_id(const at::Tensor& tensor) {
   return reinterpret_cast<int64_t>(tensor.unsafeGetTensorImpl());
 }
 
+std::string hash_of(const std::vector<at::Tensor>& tensors) {
+  pybind11::gil_scoped_release released;
+  return pending_hash(tensors);
+}
+
+const char* name_of_state(const at::Tensor& tensor) {
+  switch (value_state(tensor)) {
+    case ValueState::Unwritten:
+      return "unwritten";
+    case ValueState::Pending:
+      return "pending";
+    case ValueState::There:
+      return "there";
+    case ValueState::Lost:
+      break;
+  }
+  return "lost";
+}
+
 }  // namespace
 
 void bind_sync(pybind11::module& m) {
@@ -72,6 +92,10 @@ void bind_sync(pybind11::module& m) {
       "tensors_optimized_hlo_text",
       [](const std::vector<at::Tensor>& t) { return pending_text(t, GraphText::OptimizedHlo); },
       NoGil());
+  m.def("pending_hash",
+        [](const std::vector<at::Tensor>& tensors) { return pybind11::bytes(hash_of(tensors)); });
+  m.def("value_state", &name_of_state, NoGil());
+  m.def("set_running_allowed", &set_running_allowed);
   m.def("operator_tiers", &operator_tiers);
 }
 

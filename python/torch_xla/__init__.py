@@ -50,6 +50,15 @@ _LAZY_SUBMODULES = frozenset(
     {"amp", "backends", "core", "debug", "distributed", "experimental", "stablehlo", "utils"}
 )
 
+# Modules by the short names that 2.9's package has, too.
+_SHORT_NAMES = {
+    "xenv": "core.xla_env_vars",
+    "xm": "core.xla_model",
+    "xmp": "distributed.xla_multiprocessing",
+    "xr": "runtime",
+    "xu": "utils.utils",
+}
+
 _compat.install()
 integration.install()
 
@@ -57,6 +66,8 @@ integration.install()
 def __getattr__(name: str) -> Any:
     if name in _LAZY_SUBMODULES:
         return importlib.import_module(f"torch_xla.{name}")
+    if name in _SHORT_NAMES:
+        return importlib.import_module(f"torch_xla.{_SHORT_NAMES[name]}")
     if name in ("save_as_stablehlo", "save_torch_model_as_stablehlo"):
         return getattr(importlib.import_module("torch_xla.stablehlo"), name)
     raise AttributeError(f"module 'torch_xla' has no attribute '{name}'")

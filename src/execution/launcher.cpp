@@ -112,6 +112,7 @@ void Execution::compute(const std::string& name, std::optional<size_t>& culprit)
 
 // False: an operation needs a program.
 bool Execution::interpret_now(const std::string& name, std::optional<size_t>& culprit) {
+  metrics::Timed executed(metrics::metric("ExecuteTime"));
   metrics::Timed timed(metrics::metric("InterpretTime"));
   timeline::Scope span(timeline::Kind::Interpret, name, static_cast<int64_t>(graph_->nodes.size()));
   std::vector<c10::Storage> inputs;

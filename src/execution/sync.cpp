@@ -1,5 +1,6 @@
 #include "execution/sync.h"
 
+#include "base/hasher.h"
 #include "base/location.h"
 #include "execution/launcher.h"
 #include "execution/placement.h"
@@ -15,6 +16,8 @@
 #include <c10/util/flat_hash_map.h>
 
 #include <algorithm>
+#include <bit>
+#include <cstring>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -191,6 +194,7 @@ void sync_device(int device, bool wait, const std::string& name) {
 }
 
 void sync_all_devices(bool wait, const std::string& name) {
+  metrics::counter("MarkStep").add();
   for (int device = 0; device < pjrt::device_count_hint(); ++device) {
     sync_device(device, wait, name);
   }
@@ -273,28 +277,40 @@ pjrt::BufferPtr materialize(const at::Tensor& tensor) { return materialize_data(
 
 namespace {
 
-std::string text_of(const std::vector<StatePtr>& states, GraphText kind) {
-  Graph graph;
-  LaunchTurn turn;
-  {
-    TraceLock lock;
-    std::vector<Value> outputs;
-    std::vector<StorageState*> holders;
-    std::vector<const Node*> former;
-    for (const StatePtr& state : states) {
-      if (state->pending()) {
-        outputs.push_back(state->value());
-        holders.push_back(state.get());
-        former.push_back(state->committed.get());
-      }
+// What a sync would run for these states; with `leaves`, values that are there already are results,
+// too.
+Graph graph_of(const std::vector<StatePtr>& states, bool leaves) {
+  TraceLock lock;
+  std::vector<Value> outputs;
+  std::vector<StorageState*> holders;
+  std::vector<const Node*> former;
+  for (const StatePtr& state : states) {
+    if (state->pending() || (leaves && state->value())) {
+      outputs.push_back(state->value());
+      holders.push_back(state.get());
+      former.push_back(state->committed.get());
     }
-    graph = collect_graph(outputs);
-    if (spmd_enabled()) {
-      place_graph(graph, holders, former);
-    }
-    apply_settings(graph);
-    finish_graph(graph);
   }
+  Graph graph = collect_graph(outputs);
+  if (spmd_enabled() && !leaves) {
+    place_graph(graph, holders, former);
+  }
+  apply_settings(graph);
+  finish_graph(graph);
+  return graph;
+}
+
+std::vector<StatePtr> states_of(const std::vector<at::Tensor>& tensors) {
+  std::vector<StatePtr> states;
+  for (const at::Tensor& tensor : tensors) {
+    states.push_back(state_of(tensor));
+  }
+  return states;
+}
+
+std::string text_of(const std::vector<StatePtr>& states, GraphText kind) {
+  LaunchTurn turn;
+  const Graph graph = graph_of(states, kind == GraphText::Ir);
   if (kind == GraphText::Ir) {
     return graph_text(graph);
   }
@@ -308,11 +324,35 @@ std::string text_of(const std::vector<StatePtr>& states, GraphText kind) {
 }  // namespace
 
 std::string pending_text(const std::vector<at::Tensor>& tensors, GraphText kind) {
-  std::vector<StatePtr> states;
-  for (const at::Tensor& tensor : tensors) {
-    states.push_back(state_of(tensor));
+  return text_of(states_of(tensors), kind);
+}
+
+std::string pending_hash(const std::vector<at::Tensor>& tensors) {
+  LaunchTurn turn;
+  const Graph graph = graph_of(states_of(tensors), false);
+  Hasher hasher;
+  hasher.add(graph.hash);
+  hasher.add(graph.hash_high);
+  for (const Number& number : graph.numbers) {
+    hasher.add(std::bit_cast<uint64_t>(number.to_double()));
   }
-  return text_of(states, kind);
+  std::string hash(16, ' ');
+  const uint64_t words[2] = {hasher.low(), hasher.high()};
+  std::memcpy(hash.data(), words, sizeof(words));
+  return hash;
+}
+
+ValueState value_state(const at::Tensor& tensor) {
+  TraceLock lock;
+  const Value& value = state_of(tensor)->value();
+  if (!value) {
+    return ValueState::Unwritten;
+  }
+  DeviceData* data = device_data(*value.node);
+  if (data == nullptr) {
+    return ValueState::Pending;
+  }
+  return data->is_lost() ? ValueState::Lost : ValueState::There;
 }
 
 std::string pending_text(int device, GraphText kind) { return text_of(all_pending(device), kind); }

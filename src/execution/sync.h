@@ -42,5 +42,10 @@ at::Tensor upload(const at::Tensor& source, int device);
 enum class GraphText { Ir, StableHlo, OptimizedHlo };
 std::string pending_text(const std::vector<at::Tensor>& tensors, GraphText kind);
 std::string pending_text(int device, GraphText kind);
+// 16 bytes that are the same for graphs of the same operations and numbers.
+std::string pending_hash(const std::vector<at::Tensor>& tensors);
+
+enum class ValueState { Unwritten, Pending, There, Lost };  // Lost: donated, or never computed
+ValueState value_state(const at::Tensor& tensor);
 
 }  // namespace torch_xla

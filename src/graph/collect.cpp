@@ -2,9 +2,10 @@
 
 #include "base/hasher.h"
 #include "base/location.h"
-#include "stablehlo/builder.h"
 
 #include <atomic>
+#include <map>
+#include <sstream>
 
 namespace torch_xla {
 
@@ -84,12 +85,6 @@ class Collector {
   std::vector<Frame> stack_;
 };
 
-std::string reference_text(GraphValue value) {
-  std::string name = value.producer < 0 ? "%in" + std::to_string(value.index)
-                                        : "%" + std::to_string(value.producer);
-  return value.producer >= 0 && value.index > 0 ? name + "#" + std::to_string(value.index) : name;
-}
-
 uint64_t pack(GraphValue value) {
   return (static_cast<uint64_t>(static_cast<uint32_t>(value.producer)) << 32) | value.index;
 }
@@ -157,30 +152,116 @@ Graph without_values(const Graph& graph) {
   return copy;
 }
 
-std::string graph_text(const Graph& graph) {
-  std::string text;
-  for (size_t i = 0; i < graph.inputs.size(); ++i) {
-    text +=
-        "%in" + std::to_string(i) + ": " + stablehlo::type_string(graph.inputs[i]->type(0)) + "\n";
+namespace {
+
+// As in XLA's texts: "f32[2,3]{1,0}".
+std::string shape_text(const TensorType& type) {
+  static const std::map<DType, const char*> kNames = {{DType::Bool, "pred"},
+                                                      {DType::Byte, "u8"},
+                                                      {DType::Char, "s8"},
+                                                      {DType::Short, "s16"},
+                                                      {DType::Int, "s32"},
+                                                      {DType::Long, "s64"},
+                                                      {DType::UInt16, "u16"},
+                                                      {DType::UInt32, "u32"},
+                                                      {DType::UInt64, "u64"},
+                                                      {DType::Half, "f16"},
+                                                      {DType::BFloat16, "bf16"},
+                                                      {DType::Float, "f32"},
+                                                      {DType::Double, "f64"},
+                                                      {DType::ComplexFloat, "c64"},
+                                                      {DType::ComplexDouble, "c128"},
+                                                      {DType::Float8_e4m3fn, "f8e4m3fn"},
+                                                      {DType::Float8_e5m2, "f8e5m2"}};
+  const auto name = kNames.find(type.dtype);
+  std::string dims, layout;
+  for (size_t i = 0; i < type.dims.size(); ++i) {
+    const char* comma = i > 0 ? "," : "";
+    dims += comma + std::to_string(type.dims[i]);
+    layout += comma + std::to_string(type.dims.size() - 1 - i);
   }
-  for (size_t n = 0; n < graph.nodes.size(); ++n) {
-    const GraphNode& entry = graph.nodes[n];
-    const Node& node = *entry.node;
-    text += "%" + std::to_string(n) + " = " + node.signature->op + "(";
-    for (size_t i = 0; i < node.operands.size(); ++i) {
-      text += (i > 0 ? ", " : "") + reference_text(graph.operands[entry.first_operand + i]);
-    }
-    text += "): " + stablehlo::type_string(node.type(0));
-    if (node.location != 0) {
-      text += "  # " + location_of(node.location).str();
-    }
-    text += "\n";
-  }
-  text += "return";
-  for (GraphValue output : graph.outputs) {
-    text += " " + reference_text(output);
-  }
-  return text + "\n";
+  return (name == kNames.end() ? c10::toString(type.dtype) : name->second) + ("[" + dims + "]") +
+         (layout.empty() ? "" : "{" + layout + "}");
 }
+
+std::string number_text(const Number& number) {
+  if (number.is_integral()) {
+    return std::to_string(number.integer);
+  }
+  std::ostringstream text;
+  text << number.floating.real();
+  if (number.kind == Number::Kind::Complex) {
+    text << std::showpos << number.floating.imag() << "j";
+  }
+  return text.str();
+}
+
+// The text of a graph, line by line: inputs first, and nodes numbered after them.
+class TextWriter {
+ public:
+  explicit TextWriter(const Graph& graph) : graph_(graph) {}
+
+  std::string write() {
+    for (size_t i = 0; i < graph_.inputs.size(); ++i) {
+      const std::string shape = shape_text(graph_.inputs[i]->type(0));
+      line(shape + " xla::device_data(), xla_shape=" + shape, -1, i);
+    }
+    for (size_t n = 0; n < graph_.nodes.size(); ++n) {
+      line(operation(graph_.nodes[n]), static_cast<int32_t>(n), 0);
+    }
+    return text_ + "}\n";
+  }
+
+ private:
+  std::string name(int32_t producer, size_t input) const {
+    return "%" + std::to_string(producer < 0 ? input : graph_.inputs.size() + producer);
+  }
+
+  std::string operation(const GraphNode& entry) const {
+    const Node& node = *entry.node;
+    std::string shape = shape_text(node.type(0));
+    if (node.signature->outputs.size() > 1) {
+      for (uint32_t i = 1; i < node.signature->outputs.size(); ++i) {
+        shape += ", " + shape_text(node.type(i));
+      }
+      shape = "(" + shape + ")";
+    }
+    const std::string& op = node.signature->op;  // "aten::add.Tensor", of which there "aten::add"
+    std::string text = shape + " " + op.substr(0, op.find('.', op.find("::"))) + "(";
+    for (size_t i = 0; i < node.operands.size(); ++i) {
+      const GraphValue operand = graph_.operands[entry.first_operand + i];
+      text += (i > 0 ? ", " : "") + name(operand.producer, operand.index);
+      text += operand.producer >= 0 && operand.index > 0 ? "." + std::to_string(operand.index) : "";
+    }
+    text += "), xla_shape=" + shape;
+    for (size_t i = 0; i < node.numbers.size(); ++i) {
+      text += (i > 0 ? ", " : ", numbers=(") + number_text(node.numbers[i]);
+    }
+    text += node.numbers.empty() ? "" : ")";
+    if (node.location != 0) {
+      const Location& location = location_of(node.location);
+      text += ", location=" + location.scope + "@" + location.str();
+    }
+    return text;
+  }
+
+  void line(const std::string& content, int32_t producer, size_t input) {
+    text_ += "  " + name(producer, input) + " = " + content;
+    for (size_t i = 0; i < graph_.outputs.size(); ++i) {
+      const GraphValue output = graph_.outputs[i];
+      if (output.producer == producer && (producer >= 0 || output.index == input)) {
+        text_ += ", ROOT=" + std::to_string(i);
+      }
+    }
+    text_ += "\n";
+  }
+
+  const Graph& graph_;
+  std::string text_ = "IR {\n";
+};
+
+}  // namespace
+
+std::string graph_text(const Graph& graph) { return TextWriter(graph).write(); }
 
 }  // namespace torch_xla

@@ -15,7 +15,8 @@ void finish_graph(Graph& graph);
 // The same graph over Parameters, with nodes of its own: it keeps no value alive.
 Graph without_values(const Graph& graph);
 
-// One line per node: "%3 = aten::mm(%0, %2)  # model.py:7".
+// As PyTorch/XLA writes its graphs, one line per input and node:
+// "%3 = f32[2,2]{1,0} aten::mm(%0, %2), xla_shape=f32[2,2]{1,0}, location=f@model.py:7, ROOT=0".
 std::string graph_text(const Graph& graph);
 
 }  // namespace torch_xla

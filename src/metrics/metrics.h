@@ -67,7 +67,7 @@ void clear_metrics();
 
 // Everything that counted, in the format of PyTorch/XLA's reports.
 std::string report(bool with_percentiles = true);
-// Only what is named; with no names, the telling ones and the operators that were not lowered.
+// What is named, or the telling ones of a kind of which nothing is; operators not lowered always.
 std::string short_report(const std::vector<std::string>& counters,
                          const std::vector<std::string>& metrics);
 

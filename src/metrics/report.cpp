@@ -13,7 +13,8 @@ namespace {
 
 constexpr std::array kPercentiles = {1, 5, 10, 20, 50, 80, 90, 95, 99};
 
-constexpr std::array<std::string_view, 2> kTellingCounters = {"CachedCompile", "UncachedCompile"};
+constexpr std::array<std::string_view, 3> kTellingCounters = {"CachedCompile", "UncachedCompile",
+                                                              "MarkStep"};
 constexpr std::array<std::string_view, 4> kTellingMetrics = {
     "CompileTime", "ExecuteTime", "TransferToDeviceTime", "TransferFromDeviceTime"};
 // Counters of operators that ran as ATen kernels.
@@ -124,18 +125,6 @@ bool contains(const Names& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-std::string telling_report() {
-  std::string text;
-  for (const std::string& name : metric_names()) {
-    text += contains(kTellingMetrics, name) ? metric_text(name, false) : "";
-  }
-  for (const std::string& name : counter_names()) {
-    const bool telling = contains(kTellingCounters, name) || name.starts_with(kNotLowered);
-    text += telling ? counter_text(name) : "";
-  }
-  return text;
-}
-
 }  // namespace
 
 std::string report(bool with_percentiles) {
@@ -151,15 +140,15 @@ std::string report(bool with_percentiles) {
 
 std::string short_report(const std::vector<std::string>& counters,
                          const std::vector<std::string>& metrics) {
-  if (counters.empty() && metrics.empty()) {
-    return telling_report();
-  }
   std::string text;
-  for (const std::string& name : metrics) {
-    text += metric_text(name, false);
+  for (const std::string& name : metric_names()) {
+    const bool wanted = metrics.empty() ? contains(kTellingMetrics, name) : contains(metrics, name);
+    text += wanted ? metric_text(name, false) : "";
   }
-  for (const std::string& name : counters) {
-    text += counter_text(name);
+  for (const std::string& name : counter_names()) {
+    const bool wanted =
+        counters.empty() ? contains(kTellingCounters, name) : contains(counters, name);
+    text += wanted || name.starts_with(kNotLowered) ? counter_text(name) : "";
   }
   return text;
 }

@@ -2,6 +2,7 @@
 // devices, reading one element.
 #include "eager/mode.h"
 #include "execution/sync.h"
+#include "metrics/metrics.h"
 #include "record/call.h"
 #include "record/eager_call.h"
 #include "record/recorder.h"
@@ -189,6 +190,8 @@ c10::Scalar local_scalar_dense(const Tensor& self) {
   TORCH_CHECK(self.numel() == 1, "a Tensor with ", self.numel(),
               " elements cannot be converted to Scalar");
   RunReason reason("aten::_local_scalar_dense (item(), bool(), int() or float() of a tensor)");
+  static metrics::Counter& reads = metrics::counter("aten::_local_scalar_dense");
+  reads.add();
   at::AutoDispatchBelowADInplaceOrView guard;
   return at::_local_scalar_dense(to_cpu(self));
 }

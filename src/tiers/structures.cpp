@@ -1,6 +1,7 @@
 // The process's table of structures.
 
 #include "base/env.h"
+#include "metrics/metrics.h"
 #include "pjrt/client.h"
 #include "pjrt/machine.h"
 #include "program/memory_cache.h"
@@ -23,11 +24,22 @@ struct KeyHash {
   size_t operator()(const Key& key) const { return key.low; }
 };
 
+void count(const Graph& graph) {
+  metrics::metric("TensorsGraphSize").add(static_cast<double>(graph.nodes.size()));
+  const auto none = std::count(graph.donated.begin(), graph.donated.end(), -1);
+  metrics::metric("InputOutputAliasCount")
+      .add(static_cast<double>(static_cast<int64_t>(graph.donated.size()) - none));
+}
+
 class Structures {
  public:
-  std::shared_ptr<Structure> find(const Key& key) {
+  std::shared_ptr<Structure> find(const Graph& graph) {
+    const Key key{graph.hash, graph.hash_high};
     std::shared_ptr<Structure> found = cache_.find(key);
-    return found ? found : cache_.find_or_build(key, [] { return std::make_shared<Structure>(); });
+    return found ? found : cache_.find_or_build(key, [&] {
+      count(graph);
+      return std::make_shared<Structure>();
+    });
   }
 
  private:
@@ -48,7 +60,7 @@ class Structures {
 
 std::shared_ptr<Structure> find_structure(const Graph& graph) {
   static auto* structures = new Structures;
-  return structures->find({graph.hash, graph.hash_high});
+  return structures->find(graph);
 }
 
 }  // namespace torch_xla

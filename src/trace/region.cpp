@@ -14,6 +14,7 @@ constexpr std::string_view kKindName = "torch_xla.compile";
 constexpr c10::DebugInfoKind kKind(&kKindName);
 
 thread_local const char* reason = nullptr;
+std::atomic<bool> running_allowed{true};
 
 constexpr size_t kDifferencesShown = 6;
 
@@ -107,19 +108,23 @@ RunReason::RunReason(const char* what) : outer_(reason) {
 
 RunReason::~RunReason() { reason = outer_; }
 
+void set_running_allowed(bool allowed) { running_allowed = allowed; }
+
 bool running_is_forbidden() {
   ActiveRegion* region = current_region();
-  return region != nullptr && region->function->full_graph && !region->ending;
+  return !running_allowed || (region != nullptr && region->function->full_graph && !region->ending);
 }
 
 void throw_unexpected_run() {
-  const std::string& name = current_region()->function->name;
+  const ActiveRegion* region = current_region();
+  const std::string name = region == nullptr ? "" : region->function->name;
   const std::string what = reason == nullptr ? "A read of a tensor's value" : reason;
   throw Error("Unexpected execution happens inside the compiled function, exiting. " + what +
               " at " + location_of(current_location()).str() + " needs a value that " +
               (name.empty() ? "the region" : name) +
-              " has only recorded. Move it out of the compiled function, or compile without "
-              "full_graph=True.");
+              (running_allowed ? " has only recorded. Move it out of the compiled function, or "
+                                 "compile without full_graph=True."
+                               : " has only recorded, and _set_allow_execution(False) was called."));
 }
 
 }  // namespace torch_xla

@@ -54,6 +54,8 @@ c10::DebugInfoKind region_kind();  // under which it is in the thread's state
 
 // Whether the calling thread is where nothing may run (full_graph), and the error that says so.
 bool running_is_forbidden();
+// The same for all threads, until it is allowed again.
+void set_running_allowed(bool allowed);
 [[noreturn]] void throw_unexpected_run();
 
 // Names, for that error, what makes things run on this thread: an operator or a function.

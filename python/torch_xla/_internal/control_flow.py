@@ -96,7 +96,7 @@ def _kind_of(value: Any) -> str:
 
 
 # The traces of functions that stay the same from call to call, by what they are called with.
-_known: "weakref.WeakKeyDictionary[Any, dict[Any, Any]]" = weakref.WeakKeyDictionary()
+known: "weakref.WeakKeyDictionary[Any, dict[Any, Any]]" = weakref.WeakKeyDictionary()
 
 
 def _flat(
@@ -118,7 +118,7 @@ def _flat(
         alive = cast(Callable[..., Any], function())  # whoever calls it holds it
         return take_apart(check(alive(*arguments.filled(tensors))))
 
-    traces = _known.setdefault(fn, {})
+    traces = known.setdefault(fn, {})
     key = (arguments, check)
     if key not in traces:
         traces[key] = _XLAC.FlatFunction(run, name, carried)

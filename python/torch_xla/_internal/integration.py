@@ -45,6 +45,7 @@ def install() -> None:
     libraries.install()
     torch.Tensor.xla = _tensor_xla  # type: ignore[attr-defined]
     torch.nn.Module.xla = _module_xla  # type: ignore[attr-defined]
+    _explain_where_2_9_does()
     _warn_about_variables()
     atexit.register(_land)
 
@@ -175,6 +176,13 @@ def _with_this_device(original: Callable[..., list[str]]) -> Callable[..., list[
         return devices if type_name in devices else [*devices, type_name]
 
     return supported_devices
+
+
+def _explain_where_2_9_does() -> None:
+    """PT_XLA_DEBUG asks why something is compiled; that is TORCH_XLA_EXPLAIN here."""
+    asked = [os.environ.get(name, "0") for name in ("PT_XLA_DEBUG", "PT_XLA_DEBUG_LEVEL")]
+    if any(value.lower() not in ("", "0", "false") for value in asked):
+        os.environ.setdefault("TORCH_XLA_EXPLAIN", "1")
 
 
 def _warn_about_variables() -> None:

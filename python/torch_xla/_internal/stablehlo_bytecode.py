@@ -1,5 +1,5 @@
-"""StableHLO's portable bytecode. Text is all that torch_xla needs; the converter between the two is
-that of the package `jaxlib`, where it is installed."""
+"""StableHLO in other forms: portable bytecode and HLO. Text is all that torch_xla needs; what
+converts it is part of the package `jaxlib`, where it is installed."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -58,3 +58,15 @@ def to_text(bytecode: bytes) -> str:
         from jaxlib.mlir import ir
 
         return str(stablehlo.deserialize_portable_artifact(ir.Context.current, bytecode))
+
+
+def hlo_module(text: str) -> Any:
+    """XLA's own form of the text before any optimisation, or None without the package."""
+    try:
+        from jaxlib import _jax
+    except ImportError:
+        return None
+    computation = _jax.mlir.mlir_module_to_xla_computation(
+        text, use_tuple_args=False, return_tuple=True
+    )
+    return computation.get_hlo_module()

@@ -346,9 +346,17 @@ class Op:
 
     select_and_scatter_with_general_padding = select_and_scatter
 
-    def triangualr_solve(self, b: "Op", **options: Any) -> "Op":
-        """`left_side`, `lower`, `unit_diagonal`, `transpose_a`. (XLA's name is spelt so here.)"""
-        return self._do("TriangularSolve", b, **options)
+    def triangualr_solve(
+        self,
+        b: "Op",
+        left_side: bool | None = None,
+        lower: bool | None = None,
+        unit_diagonal: bool | None = None,
+        transpose_a: bool | None = None,
+    ) -> "Op":
+        """The solution x of `self @ x = b`. (2.9 spells it so.)"""
+        options = {"left_side": left_side, "lower": lower, "unit_diagonal": unit_diagonal}
+        return self._do("TriangularSolve", b, **options, transpose_a=transpose_a)
 
     # Computations
 

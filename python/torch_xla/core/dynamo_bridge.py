@@ -16,6 +16,7 @@ from torch import fx
 from torch.utils import _pytree
 
 from torch_xla import _XLAC
+from torch_xla._dynamo import config
 from torch_xla._internal.devices import existing_device, type_name
 
 __all__ = ["extract_compiled_graph"]
@@ -35,6 +36,7 @@ def extract_compiled_graph(
     PyTorch wants on the CPU are computed on the device, too: such arguments are moved there and
     such results back.
     """
+    _XLAC.increment_counter("DynamoExtractCompiledGraph", 1)
     name = name or _name_of(model)
     if _on_cpu(args) or any(_on_cpu(_example(node)) for node in model.graph.nodes):
         return _MovingGraph(model, args, name)
@@ -48,9 +50,22 @@ def _launcher(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     )
 
     def launch(*args: Any) -> Any:
+        if config.skip_input_data_check:
+            _check_there(name, args)
         return graph.launch(program, *args)
 
     return launch
+
+
+def _check_there(name: str, args: Sequence[Any]) -> None:
+    for number, arg in enumerate(args):
+        is_tensor = isinstance(arg, torch.Tensor) and arg.device.type == type_name
+        if is_tensor and _XLAC.value_state(arg) == "pending":
+            raise RuntimeError(
+                f"{name}: argument {number} is still to be computed, which "
+                "torch_xla._dynamo.config.skip_input_data_check forbids: call torch_xla.sync() "
+                "before the compiled function"
+            )
 
 
 class _Tracer(fx.Interpreter):

@@ -22,6 +22,7 @@ from torch_xla.core._hlo_module import (
     shapes_of,
 )
 from torch_xla.core._hlo_op import Op
+from torch_xla.core._hlo_shape import TORCH_TYPES as _XLA_PT_TYPE_MAP  # noqa: F401
 from torch_xla.core._hlo_shape import Shape, Type
 
 __all__ = [
@@ -259,7 +260,12 @@ class JaxCallable(CompiledCallableWithCache):
         return xla_computation_as_func(_of_text("jax_callable", text))
 
 
-_jax_callables: dict[Any, JaxCallable] = {}
+_JAX_TO_XLA_COMPUTATION_CACHE: dict[Any, JaxCallable] = {}
+
+
+def _jax_to_xla_computation_cache_elements() -> int:
+    """How many programs call_jax has made of functions."""
+    return sum(len(callable._cache) for callable in _JAX_TO_XLA_COMPUTATION_CACHE.values())
 
 
 def call_jax(
@@ -277,9 +283,9 @@ def call_jax(
     """
     jax_interop.jax("call_jax")
     key = jax_func if override_hash is None else override_hash
-    if key not in _jax_callables:
-        _jax_callables[key] = JaxCallable(jax_func)
-    return _jax_callables[key](*args, **(kwargs or {}))
+    if key not in _JAX_TO_XLA_COMPUTATION_CACHE:
+        _JAX_TO_XLA_COMPUTATION_CACHE[key] = JaxCallable(jax_func)
+    return _JAX_TO_XLA_COMPUTATION_CACHE[key](*args, **(kwargs or {}))
 
 
 def create_placeholder_tensor(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:

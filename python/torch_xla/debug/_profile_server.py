@@ -11,6 +11,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+import weakref
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -52,26 +53,36 @@ def _profile(duration_ms: int, delay_ms: int) -> dict[str, str]:
 
 
 class ProfilerServer:
-    """Runs until `close`, or until it is collected."""
+    """Runs until `close`, or until it is collected, or the process ends."""
 
     def __init__(self, port: int) -> None:
         try:
-            self._server = ThreadingHTTPServer(("", port), _Handler)
+            server = ThreadingHTTPServer(("", port), _Handler)
         except OSError as error:
             raise RuntimeError(f"no profiler server can listen on port {port}: {error}") from error
-        self._server.daemon_threads = True
-        self.port = self._server.server_address[1]
-        serve = self._server.serve_forever
-        self._thread = threading.Thread(target=serve, name="torch_xla-profiler", daemon=True)
-        self._thread.start()
+        server.daemon_threads = True
+        self.port = server.server_address[1]
+        serve = server.serve_forever
+        threading.Thread(target=serve, name="torch_xla-profiler", daemon=True).start()
+        # At exit before threads stop, which would leave it waiting for its own.
+        self.close = weakref.finalize(self, _close, server)
 
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
 
-    def __del__(self) -> None:
-        if hasattr(self, "_thread"):
-            self.close()
+def _close(server: ThreadingHTTPServer) -> None:
+    server.shutdown()
+    server.server_close()
+
+
+_running: "weakref.WeakValueDictionary[int, ProfilerServer]" = weakref.WeakValueDictionary()
+
+
+def serve(port: int) -> ProfilerServer:
+    """The server of this process on that port."""
+    server = _running.get(port)
+    if server is None or not server.close.alive:
+        server = ProfilerServer(port)
+        _running[server.port] = server
+    return server
 
 
 def request(address: str, logdir: str, duration_ms: int, delay_ms: int) -> None:

@@ -51,11 +51,11 @@ def stop_trace() -> None:
 def start_server(port: int, only_on_master: bool = True) -> "ProfilerServer | None":
     """A server that records on request (`trace`) as long as the returned object lives; with
     `only_on_master` none in other processes than the first."""
-    from torch_xla.debug._profile_server import ProfilerServer
+    from torch_xla.debug._profile_server import serve
 
     if only_on_master and runtime.local_ordinal() != 0:
         return None
-    return ProfilerServer(port)
+    return serve(port)
 
 
 def trace(

@@ -5,6 +5,7 @@ See docs/assume_pure.md.
 
 import functools
 import types
+import weakref
 from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, cast, overload
 
@@ -35,6 +36,23 @@ __all__ = [
 ]
 
 pytree_nodes.install()
+
+
+class _AllTraces:
+    """The traces of all functions, as one cache."""
+
+    def __init__(self) -> None:
+        self.functions: weakref.WeakSet[PureCallable[..., Any]] = weakref.WeakSet()
+
+    def __len__(self) -> int:
+        return sum(function.cache_info().currsize for function in self.functions)
+
+    def clear(self) -> None:
+        for function in list(self.functions):
+            function.cache_clear()
+
+
+_XLA_COMPUTATION_CACHE = _AllTraces()
 
 
 class CacheInfo(NamedTuple):
@@ -74,6 +92,7 @@ class PureCallable(Generic[P, R]):
         )
         self._call = self._core.call if region is None else self._in_region
         self._region = region
+        _XLA_COMPUTATION_CACHE.functions.add(self)
 
     def in_region(self, region: "_XLAC.CompiledFunction") -> "PureCallable[P, R]":
         """The same function, each call a region of `torch_xla.compile`."""

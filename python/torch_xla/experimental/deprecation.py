@@ -2,13 +2,15 @@
 
 import functools
 import importlib
-import warnings
+import logging
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any, ParamSpec, TypeVar
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
+
+_logger = logging.getLogger(__name__)
 
 
 def deprecated(
@@ -28,7 +30,7 @@ def deprecated(
         nonlocal warned
         if not warned:
             warned = True
-            warnings.warn(message, DeprecationWarning, stacklevel=2)
+            _logger.warning(message)
         return new(*args, **kwargs)
 
     return call

@@ -149,6 +149,8 @@ def _check_lengths(xs: Any) -> None:
 
 # ---- names of 2.9's own machinery ----------------------------------------------------------------
 
+_SCAN_COMPUTATION_CACHE = control_flow.known  # the traces of pure functions
+
 
 def split(seq: Sequence[Any], *part_lengths: int) -> tuple[Sequence[Any], ...]:
     """A sequence in parts of these lengths, and what remains."""

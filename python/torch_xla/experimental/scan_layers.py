@@ -25,7 +25,8 @@ def scan_layers(
 
     Args:
         layers: modules of the same structure that do the same with other parameters.
-        input_data: what the first layer gets; each layer returns the like of it.
+        input_data: what the first layer gets, a tuple as several arguments; each layer returns the
+            like of it.
         partition_fn: see `torch_xla.experimental.scan.scan`.
         is_layer_pure: the layers do the same operations at every call, so that one is traced once.
     """
@@ -37,7 +38,7 @@ def scan_layers(
     buffers = _stacked([dict(layer.named_buffers()) for layer in layers])
     flags = tuple(module.training for module in layers[0].modules())
     output, after = control_flow.scan(
-        _step_of(layers[0]),
+        _step_of(layers[0], is_layer_pure),
         input_data,
         (parameters, buffers),
         (flags,),
@@ -50,11 +51,13 @@ def scan_layers(
     return output
 
 
-# A layer's step, as long as the layer lives.
-_steps: "weakref.WeakKeyDictionary[nn.Module, Callable[..., Any]]" = weakref.WeakKeyDictionary()
+# The step of a layer that is pure, as long as the layer lives.
+_ONE_LAYER_CACHE: "weakref.WeakKeyDictionary[nn.Module, Callable[..., Any]]" = (
+    weakref.WeakKeyDictionary()
+)
 
 
-def _step_of(layer: nn.Module) -> Callable[..., Any]:
+def _step_of(layer: nn.Module, keep: bool) -> Callable[..., Any]:
     alive = weakref.ref(layer)
 
     def step(carry: Any, values: tuple[Tensors, Tensors], flags: Any) -> tuple[Any, Tensors]:
@@ -62,10 +65,11 @@ def _step_of(layer: nn.Module) -> Callable[..., Any]:
         copies = {name: buffer.clone() for name, buffer in buffers.items()}
         module = alive()
         assert module is not None  # whoever calls the step holds it
-        output = torch.func.functional_call(module, (parameters, copies), (carry,), strict=True)
+        given = carry if isinstance(carry, tuple) else (carry,)
+        output = torch.func.functional_call(module, (parameters, copies), given, strict=True)
         return output, copies
 
-    return _steps.setdefault(layer, step)
+    return _ONE_LAYER_CACHE.setdefault(layer, step) if keep else step
 
 
 def _stacked(of_layers: list[Tensors]) -> Tensors:

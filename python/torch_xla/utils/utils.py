@@ -60,8 +60,6 @@ class _Rewriter:
         self._done: dict[int, tuple[Any, Any]] = {}
 
     def rewrite(self, value: Any) -> Any:
-        if isinstance(value, _OPAQUE):
-            return value
         known = self._done.get(id(value))
         if known is not None:
             return known[1]
@@ -75,6 +73,8 @@ class _Rewriter:
             return self._fn(value)
         if isinstance(value, DataWrapper):
             return value.from_tensors([self.rewrite(item) for item in value.get_tensors()])
+        if isinstance(value, _OPAQUE):
+            return value
         if isinstance(value, dict):
             return self._mapping(value)
         if isinstance(value, list | tuple | set | frozenset):
@@ -84,12 +84,13 @@ class _Rewriter:
         return value
 
     def _mapping(self, value: dict[Any, Any]) -> Any:
-        items = {key: self.rewrite(item) for key, item in value.items()}
-        if all(items[key] is item for key, item in value.items()):
+        items = [(self.rewrite(key), self.rewrite(item)) for key, item in value.items()]
+        pairs = zip(items, value.items(), strict=True)
+        if all(new[0] is old[0] and new[1] is old[1] for new, old in pairs):
             return value
         result = copy.copy(value)
-        for key, item in items.items():
-            result[key] = item
+        result.clear()
+        result.update(items)
         return result
 
     def _sequence(self, value: Any) -> Any:

@@ -10,11 +10,6 @@ from torch_xla._internal import rng
 from torch_xla._internal.devices import device_index
 
 
-def install() -> None:
-    for name, function in _NAMES.items():
-        setattr(_XLAC, name, function)
-
-
 def _tensor_id(tensor: torch.Tensor) -> int:
     """Libraries use it to find tied weights: it is that of the storage."""
     return tensor.untyped_storage().data_ptr()
@@ -93,11 +88,22 @@ def _sharding_specs(tensors: Sequence[torch.Tensor]) -> list[str]:
     return [_XLAC._get_xla_sharding_spec(tensor) for tensor in tensors]
 
 
+def _hlo_text(tensors: Sequence[torch.Tensor]) -> str:
+    """The program before optimisation where jaxlib is installed, else after it."""
+    from torch_xla._internal.stablehlo_bytecode import hlo_module
+
+    module = hlo_module(_XLAC.tensors_stablehlo_text(list(tensors)))
+    if module is None:
+        return _XLAC.tensors_optimized_hlo_text(list(tensors))
+    text: str = module.to_string()
+    return text
+
+
 def _memory_info(device: str) -> dict[str, int]:
     return _XLAC.memory_stats(device_index(device))
 
 
-_NAMES: dict[str, Callable[..., Any]] = {
+NAMES: dict[str, Callable[..., Any]] = {
     "_xla_get_tensor_id": _tensor_id,
     "_xla_get_default_device": _default_device,
     "_xla_set_default_device": _set_default_device,
@@ -124,7 +130,7 @@ _NAMES: dict[str, Callable[..., Any]] = {
     "_clear_xla_counters": _XLAC.clear_counters,
     "_clear_xla_metrics": _XLAC.clear_metrics,
     "_get_xla_tensors_text": _XLAC.tensors_ir_text,
-    "_get_xla_tensors_hlo": _XLAC.tensors_optimized_hlo_text,
+    "_get_xla_tensors_hlo": _hlo_text,
     "_get_xla_sharding_specs": _sharding_specs,
     "_get_xla_sharding_type": _sharding_type,
     "_xla_annotate_custom_sharding": _XLAC._xla_mark_sharding,

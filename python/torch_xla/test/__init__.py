@@ -1,0 +1,1 @@
+"""Helpers of training scripts and tests, under the names of PyTorch/XLA."""
