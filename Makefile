@@ -1,5 +1,5 @@
 # Every target does its own set-up (dev/setup) and leaves a ready environment in .venv.
-.PHONY: build test test-cpp test-python demo wheel docs lint format clean
+.PHONY: build test test-cpp test-python sanitize demo wheel docs lint format clean
 
 build:
 	dev/build tests
@@ -11,6 +11,10 @@ test-cpp: build
 
 test-python: build
 	.venv/bin/python -m pytest
+
+sanitize:
+	dev/setup
+	dev/sanitize
 
 demo:
 	dev/build

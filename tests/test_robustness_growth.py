@@ -103,3 +103,30 @@ def test_programs_reuse_their_temporary_memory() -> None:
         """
     )
     assert float(faults) < 1000
+
+
+def test_code_and_places_without_end_are_forgotten() -> None:
+    """A program that writes its own code, or names each step, must not grow for ever."""
+    output = output_of(
+        """
+        import weakref
+        from torch_xla import _XLAC
+
+        x = torch.ones(2, device="xla")
+        made = []
+        for number in range(20000):
+            code = compile(f"torch.neg(x)", f"written_{number}.py", "exec")
+            made.append(weakref.ref(code))
+            exec(code)
+        del code
+        print(sum(reference() is not None for reference in made))
+        for number in range(300000):
+            _XLAC.set_graph_location(f"step {number}", 1, "")
+        torch.neg(x)
+        _XLAC.clear_graph_location()
+        print(torch.neg(x).tolist())
+        """
+    )
+    alive, values = output.splitlines()
+    assert int(alive) <= 1 << 14
+    assert values == "[-1.0, -1.0]"

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <string>
 #include <unordered_map>
+#include <utility>
 
 namespace torch_xla {
 
@@ -27,13 +28,21 @@ struct KnownCode {
   std::unordered_map<int, uint32_t> locations;  // by instruction offset
 };
 
-// Guarded by the GIL. Holds a reference to every code object it knows, so that keys stay unique.
+// Guarded by the GIL. Holds a reference to every code object it knows, so that keys stay unique;
+// programs may make code without end, so it starts anew from time to time.
+constexpr size_t kMostKnown = size_t{1} << 14;
 std::unordered_map<PyCodeObject*, KnownCode>& known_code() {
   static auto* table = new std::unordered_map<PyCodeObject*, KnownCode>;
   return *table;
 }
 
+// Valid until the next call.
 KnownCode& lookup(PyCodeObject* code) {
+  if (known_code().size() >= kMostKnown && known_code().count(code) == 0) {
+    for (auto& [known, unused] : std::exchange(known_code(), {})) {
+      Py_DECREF(known);
+    }
+  }
   auto [it, inserted] = known_code().try_emplace(code);
   if (inserted) {
     Py_INCREF(code);

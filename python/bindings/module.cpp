@@ -4,6 +4,8 @@
 #include "base/error.h"
 #include "base/interrupt.h"
 
+#include <torch/csrc/Exceptions.h>
+
 #include <deque>
 
 namespace torch_xla {
@@ -21,7 +23,11 @@ void forward_warning(const std::string& message) {
     warning_callback()(message);
   } catch (pybind11::error_already_set& error) {
     // Warnings turned into errors must not unwind through the core.
-    error.discard_as_unraisable("torch_xla warning");
+    if (error.matches(PyExc_KeyboardInterrupt)) {
+      PyErr_SetInterrupt();  // raised again by the next bytecode
+    } else {
+      error.discard_as_unraisable("torch_xla warning");
+    }
   }
 }
 
@@ -31,6 +37,17 @@ void raise_if_interrupted() {
   if (PyErr_CheckSignals() != 0) {
     throw pybind11::error_already_set();
   }
+}
+
+// pybind11's or PyTorch's wrapper of what `except Exception` would not catch.
+bool passes_every_handler(const std::exception& error) {
+  pybind11::gil_scoped_acquire gil;
+  if (const auto* raised = dynamic_cast<const pybind11::error_already_set*>(&error)) {
+    return !raised->matches(PyExc_Exception);
+  }
+  const auto* raised = dynamic_cast<const python_error*>(&error);
+  return raised != nullptr && raised->type != nullptr &&
+         PyErr_GivenExceptionMatches(raised->type, PyExc_Exception) == 0;
 }
 
 void bind_errors(pybind11::module& m) {
@@ -48,7 +65,7 @@ void bind_errors(pybind11::module& m) {
     warning_callback() = std::move(callback);
     set_warning_handler(&forward_warning);
   });
-  set_interrupt_handler(&raise_if_interrupted);
+  set_interrupt_handler(&raise_if_interrupted, &passes_every_handler);
   m.def("environment_markdown", &env::markdown);
   m.def("environment_problems", &env::problems);
 }

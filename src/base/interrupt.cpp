@@ -7,9 +7,18 @@ namespace torch_xla {
 
 namespace {
 std::atomic<InterruptHandler> interrupt_handler{nullptr};
+std::atomic<InterruptTest> interrupt_test{nullptr};
 }  // namespace
 
-void set_interrupt_handler(InterruptHandler handler) { interrupt_handler = handler; }
+void set_interrupt_handler(InterruptHandler handler, InterruptTest test) {
+  interrupt_handler = handler;
+  interrupt_test = test;
+}
+
+bool is_interrupt(const std::exception& error) {
+  InterruptTest test = interrupt_test;
+  return test != nullptr && test(error);
+}
 
 void check_interrupt() {
   using Clock = std::chrono::steady_clock;

@@ -12,6 +12,11 @@ namespace torch_xla {
 
 namespace {
 
+// Places of a program that writes its own code, or names its regions by step, never end. What comes
+// later is unknown then.
+constexpr size_t kMostLocations = size_t{1} << 18;
+constexpr size_t kMostRenamed = size_t{1} << 14;
+
 std::atomic<LocationProvider> location_provider{nullptr};
 thread_local uint32_t last = 0;
 
@@ -24,6 +29,9 @@ thread_local Regions regions;
 
 uint32_t in_region(uint32_t id) {
   const std::string& path = regions.paths.back();
+  if (regions.renamed.size() >= kMostRenamed) {
+    regions.renamed.clear();
+  }
   auto [it, inserted] = regions.renamed.try_emplace({path, id}, 0);
   if (inserted) {
     Location location = location_of(id);
@@ -76,6 +84,10 @@ uint32_t last_location() { return last; }
 uint32_t intern_location(Location location) {
   LocationTable& t = table();
   std::lock_guard<std::mutex> lock(t.mutex);
+  if (t.locations.size() >= kMostLocations) {
+    auto known = t.ids.find({location.file, location.line, location.scope});
+    return known == t.ids.end() ? 0 : known->second;
+  }
   auto [it, inserted] = t.ids.try_emplace({location.file, location.line, location.scope},
                                           static_cast<uint32_t>(t.locations.size()));
   if (inserted) {

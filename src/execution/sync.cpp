@@ -6,6 +6,7 @@
 #include "execution/placement.h"
 #include "execution/settings.h"
 #include "graph/collect.h"
+#include "interpret/interpreter.h"
 #include "metrics/metrics.h"
 #include "sharding/spmd.h"
 #include "tiers/structure.h"
@@ -260,7 +261,50 @@ void sync_storages(const std::vector<StatePtr>& states, const std::string& name)
   execute_all(runs, name);
 }
 
+namespace {
+
+bool is_constant(const Graph& graph) {
+  const bool given = std::any_of(graph.inputs.begin(), graph.inputs.end(),
+                                 [](const NodePtr& node) { return device_data(*node) == nullptr; });
+  const bool varies =
+      std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const GraphNode& entry) {
+        const Signature& signature = *entry.node->signature;
+        return signature.random || signature.tier == Tier::Call;
+      });
+  const bool recalculated = std::any_of(graph.numbers.begin(), graph.numbers.end(),
+                                        [](const Number& number) { return number.parameter >= 0; });
+  return !given && !varies && !recalculated;
+}
+
+// The value that a tensor of a trace has at every call; null if it may have others. What the trace
+// has recorded stays as it is.
+DeviceDataPtr constant_of_trace(const at::Tensor& tensor) {
+  Graph graph;
+  {
+    TraceLock lock;
+    graph = collect_graph({value_of(*tensor.unsafeGetTensorImpl())});
+  }
+  if (!is_constant(graph) || !pjrt::client().host_memory()) {
+    return {};
+  }
+  std::vector<c10::Storage> inputs;
+  for (const NodePtr& leaf : graph.inputs) {
+    inputs.push_back(device_data(*leaf)->host());
+  }
+  const ScopeGuard outside(nullptr);
+  c10::Storage value = interpret(graph, std::move(inputs))[0];
+  return c10::make_intrusive<DeviceData>(graph.type(graph.outputs[0]), tensor.device().index(),
+                                         std::move(value));
+}
+
+}  // namespace
+
 DeviceDataPtr materialize_data(const at::Tensor& tensor) {
+  if (current_scope() != nullptr) {
+    if (DeviceDataPtr constant = constant_of_trace(tensor)) {
+      return constant;
+    }
+  }
   StatePtr state = state_of(tensor);
   sync_storages({state});
   {

@@ -1,6 +1,7 @@
 #include "graph/promote.h"
 
 #include "base/hasher.h"
+#include "base/recent_map.h"
 #include "metrics/metrics.h"
 #include "timeline/timeline.h"
 
@@ -60,7 +61,7 @@ class ChangingPlaces {
         Hasher key = place;
         key.add(occurrence);
         key.add(i);
-        Place& known = places_.try_emplace(key.low(), Place{node.numbers[i], false}).first->second;
+        Place& known = places_.get_or_add(key.low(), Place{node.numbers[i], false});
         known.changes = known.changes || !same_number(known.last, node.numbers[i]);
         known.last = node.numbers[i];
         // What a pure function computes on the host for each call is seldom the same twice.
@@ -76,7 +77,7 @@ class ChangingPlaces {
     bool changes;
   };
   std::mutex mutex_;
-  std::unordered_map<uint64_t, Place> places_;
+  RecentMap<uint64_t, Place> places_{size_t{1} << 17};
 };
 
 ChangingPlaces& changing_places() {

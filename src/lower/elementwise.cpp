@@ -352,8 +352,23 @@ void lower_hypot(LowerContext& c) {
   finish(c, where(a == infinity || b == infinity, infinity, length));
 }
 
+// Ordered by the real parts, which say which exponential is the larger one.
+void lower_complex_logaddexp(LowerContext& c, Expr x, Expr y) {
+  const Expr x_real{c.b, c.b.real(x.value())};
+  const Expr y_real{c.b, c.b.real(y.value())};
+  const Expr infinite = x_real == y_real && abs(x_real) == std::numeric_limits<double>::infinity();
+  const Expr high = where(x_real < y_real, y, x);
+  const Expr low = where(x_real < y_real, x, y);
+  const Expr sum = where(infinite, where(x_real < 0.0, low, log(exp(x) + exp(y))),
+                         high + log1p(exp(low - high)));
+  finish(c, sum);
+}
+
 void lower_logaddexp(LowerContext& c) {
   auto [x, y] = pair(c);
+  if (c10::isComplexType(x.value().dtype())) {
+    return lower_complex_logaddexp(c, x, y);
+  }
   Expr high = maximum(x, y);
   finish(c, where(x == y, x + std::log(2.0), high + log1p(exp(-abs(x - y)))));
 }

@@ -1,6 +1,7 @@
 #include "pure/decomposition.h"
 
 #include "base/hasher.h"
+#include "base/interrupt.h"
 #include "pure/pure_function.h"
 #include "record/meta.h"
 
@@ -197,7 +198,10 @@ bool decompose(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     } catch (const Missing&) {
       operator_.missing = true;
       return false;
-    } catch (const std::exception&) {
+    } catch (const std::exception& error) {
+      if (is_interrupt(error)) {
+        throw;
+      }
       // It reads values, or the call is wrong: the decomposition itself says so below.
       operator_.untraceable = true;
     }

@@ -13,6 +13,7 @@
 #include <ATen/InferSize.h>
 #include <ATen/native/Resize.h>
 #include <ATen/native/TensorFactories.h>
+#include <ATen/ops/_linalg_check_errors_native.h>
 #include <ATen/ops/_local_scalar_dense.h>
 #include <ATen/ops/_neg_view.h>
 #include <ATen/ops/_reshape_alias_native.h>
@@ -259,7 +260,7 @@ Tensor to_device(const Tensor& source, int device) {
 
 void check_no_overlap(const Tensor& self) {
   for (int64_t i = 0; i < self.dim(); ++i) {
-    TORCH_CHECK(self.size(i) <= 1 || self.stride(i) != 0,
+    TORCH_CHECK(self.size(i) <= 1 || self.stride(i) != 0 || self.numel() == 0,
                 "unsupported operation: more than one element of the written-to tensor refers to "
                 "a single memory location. Please clone() the tensor before performing the "
                 "operation.");
@@ -368,7 +369,15 @@ std::vector<Tensor> unsafe_split(const Tensor& self, int64_t size, int64_t dim) 
   return at::native::unsafe_split(own_in_trace(self), size, dim);
 }
 
+// Of singular matrices and the like: a compiled function does not look at values.
+void check_linalg(const Tensor& info, std::string_view api_name, bool is_matrix) {
+  if (current_scope() == nullptr) {
+    at::native::_linalg_check_errors(info, api_name, is_matrix);
+  }
+}
+
 TORCH_LIBRARY_IMPL(aten, XLA, m) {
+  m.impl("_linalg_check_errors", &check_linalg);
   m.impl("empty.memory_format", &empty_memory_format);
   m.impl("empty_strided", &empty_strided);
   m.impl("new_empty_strided", &new_empty_strided);

@@ -1,10 +1,15 @@
 #include "record/host_indices.h"
 
+#include "host_ops/kernel_call.h"
+#include "pjrt/client.h"
+#include "trace/scope.h"
 #include "trace/tensor.h"
 
 #include <ATen/WrapDimUtils.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/aminmax.h>
+
+#include <algorithm>
 
 namespace torch_xla {
 
@@ -14,14 +19,45 @@ bool is_mask(const at::Tensor& index) {
   return index.scalar_type() == at::kBool || index.scalar_type() == at::kByte;
 }
 
-void check(const at::Tensor& index, const at::Tensor& self, int64_t dim) {
-  if (!index.device().is_cpu() || index.numel() == 0 || dim >= self.dim()) {
-    return;
+// The index where the host can read it without waiting: a list among the indices, say, which
+// PyTorch has just made a tensor of the device. Long ones are not looked at every time.
+at::Tensor on_host(const at::Tensor& index) {
+  constexpr int64_t kLong = 1024;
+  if (!is_xla(index) || index.numel() > kLong || !pjrt::client().host_memory()) {
+    return index.device().is_cpu() ? index : at::Tensor();
+  }
+  TraceLock lock;
+  DeviceData* data = device_data(*value_of(*index.unsafeGetTensorImpl()).node);
+  pjrt::Buffer* buffer = data == nullptr ? nullptr : data->settled_buffer();
+  if (buffer == nullptr || buffer->is_deleted() || !buffer->is_ready()) {
+    return {};
+  }
+  return cpu_tensor(data->host(), index.scalar_type(), index.sizes(), index.strides(),
+                    index.storage_offset());
+}
+
+std::pair<int64_t, int64_t> bounds(const at::Tensor& index) {
+  if (index.scalar_type() == at::kLong && index.is_contiguous()) {
+    const auto* first = index.const_data_ptr<int64_t>();
+    const auto [low, high] = std::minmax_element(first, first + index.numel());
+    return {*low, *high};
   }
   at::AutoDispatchBelowADInplaceOrView guard;
   const auto [low, high] = at::aminmax(index);
+  return {low.item<int64_t>(), high.item<int64_t>()};
+}
+
+void check(const at::Tensor& given, const at::Tensor& self, int64_t dim) {
+  if (given.numel() == 0 || dim >= self.dim() || !at::isIntegralType(given.scalar_type(), false)) {
+    return;
+  }
+  const at::Tensor index = on_host(given);
+  if (!index.defined()) {
+    return;
+  }
+  const auto [low, high] = bounds(index);
   const int64_t size = self.size(dim);
-  for (int64_t value : {low.item<int64_t>(), high.item<int64_t>()}) {
+  for (int64_t value : {low, high}) {
     TORCH_CHECK_INDEX(-size <= value && value < size, "index ", value,
                       " is out of bounds for dimension ", dim, " with size ", size);
   }

@@ -4,7 +4,12 @@
 #include "record/call.h"
 #include "record/meta.h"
 #include "trace/region.h"
+#include "trace/scope.h"
 
+#include <ATen/ops/broadcast_tensors.h>
+#include <ATen/ops/index_select.h>
+#include <ATen/ops/nonzero.h>
+#include <ATen/ops/reshape.h>
 #include <ATen/ops/resize.h>
 
 namespace torch_xla {
@@ -44,13 +49,35 @@ void write_back(const c10::IValue& target, const c10::IValue& computed) {
   }
 }
 
+// What a mask selects that is the same at every call of a traced function has known sizes.
+bool select_by_constant(const OpInfo& info, torch::jit::Stack* stack) {
+  TraceScope* scope = current_scope();
+  if (scope == nullptr || info.name != "aten::masked_select") {
+    return false;
+  }
+  const at::Tensor self = torch::jit::peek(*stack, 0, 2).toTensor();
+  const at::Tensor mask = torch::jit::peek(*stack, 1, 2).toTensor();
+  at::AutoDispatchBelowADInplaceOrView guard;
+  const std::vector<at::Tensor> wide = at::broadcast_tensors({self, mask});
+  at::Tensor places = to_cpu(mask).expand(wide[1].sizes()).reshape(-1).nonzero().reshape(-1);
+  scope->host_constants.add(places);
+  torch::jit::drop(*stack, 2);
+  stack->push_back(wide[0].reshape(-1).index_select(0, upload(places, self.device().index())));
+  return true;
+}
+
 }  // namespace
 
 void run_on_host(const OpInfo& info, torch::jit::Stack* stack) {
+  if (select_by_constant(info, stack)) {
+    return;
+  }
   size_t count = info.scalar_arguments.size();
   IValues arguments(stack->end() - static_cast<std::ptrdiff_t>(count), stack->end());
   RunReason reason(info.name.c_str());
-  sync_storages(states_of(arguments));  // one program for all of them
+  if (current_scope() == nullptr) {
+    sync_storages(states_of(arguments));  // one program for all of them
+  }
   auto read = [](const at::Tensor& tensor) { return is_xla(tensor) ? to_cpu(tensor) : tensor; };
   torch::jit::Stack host;
   for (const c10::IValue& argument : arguments) {

@@ -2,8 +2,10 @@
 
 #include "host_ops/host_ops.h"
 #include "ir/window.h"
+#include "pjrt/client.h"
 #include "record/meta.h"
 #include "record/reference.h"
+#include "sharding/spmd.h"
 #include "values/internal_ops.h"
 
 #include <algorithm>
@@ -236,23 +238,23 @@ bool writes_one_value(const OpInfo& info) {
   return name == "aten::fill_" || name == "aten::zero_";
 }
 
-// Writing through an expanded dimension would write one element several times.
-void check_written(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments) {
+bool writes_expanded(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments) {
   if (writes_one_value(info)) {
-    return;
+    return false;
   }
   for (size_t argument : info.mutated) {
     for (const at::Tensor& tensor : flatten_tensors({arguments[argument]})) {
       for (int64_t i = 0; tensor.defined() && i < tensor.dim(); ++i) {
-        TORCH_CHECK(tensor.size(i) <= 1 || tensor.stride(i) != 0 || tensor.numel() == 0,
-                    "unsupported operation: more than one element of the written-to tensor "
-                    "refers to a single memory location. Please clone() the tensor before "
-                    "performing the operation. (",
-                    info.name, ")");
+        if (tensor.size(i) > 1 && tensor.stride(i) == 0 && tensor.numel() != 0) {
+          return true;
+        }
       }
     }
   }
+  return false;
 }
+
+bool memory_is_the_hosts() { return pjrt::client().host_memory() && !spmd_enabled(); }
 
 // An in-place operator never changes its tensor's shape (a few CPU kernels do, by accident).
 void check_written_shapes(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments,
@@ -279,7 +281,16 @@ std::unique_ptr<CallPlan> make_plan(const OpInfo& info, const Call& call,
                               "copy (",
                               info.name, " on .cpu(), or a strided view)");
   check_device(call.device);
-  check_written(info, arguments);
+  if (writes_expanded(info, arguments)) {
+    TORCH_CHECK(memory_is_the_hosts(),
+                "unsupported operation: more than one element of the written-to tensor refers to a "
+                "single memory location. Please clone() the tensor before performing the "
+                "operation. (",
+                info.name, ")");
+    plan->recorded = false;
+    plan->in_memory = true;
+    return plan;
+  }
   bool dynamic = info.dynamic_shape && (info.lowering == nullptr || indexes_by_mask(info, call));
   bool out_without_functional = info.resizes_outputs && !info.has_functional;
   plan->recorded = false;

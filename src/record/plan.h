@@ -13,6 +13,9 @@ struct CallPlan {
   // False: the operator cannot be recorded (sizes depend on values, or no host call is possible);
   // it runs on the CPU at once.
   bool recorded = true;
+  // It writes through an expanded dimension, one element several times: PyTorch's kernel refuses
+  // that or knows what it means, on the values' own memory.
+  bool in_memory = false;
   Signature signature;  // of the functional operator
 
   // Per xla tensor of the call: is it an operand? (Shape-only and out= arguments are not.)

@@ -269,6 +269,14 @@ void record_op(OpInfo& info, torch::jit::Stack* stack) {
   if (info.mutates()) {
     check_overlaps(info, arguments);
   }
+  if (plan.in_memory) {
+    refuse_while_tracing(
+        "more than one element of a tensor that is written refers to a single memory location: "
+        "clone() it first");
+    RunReason reason(info.name.c_str());
+    run_on_host_memory(info, stack);
+    return;
+  }
   if (!plan.recorded) {
     if (!run_decomposition(info, stack)) {
       run_on_host(info, stack);

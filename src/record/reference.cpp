@@ -1,5 +1,6 @@
 #include "record/reference.h"
 
+#include "base/interrupt.h"
 #include "host_ops/one_thread.h"
 #include "pjrt/client.h"
 #include "trace/tensor.h"
@@ -74,6 +75,9 @@ CpuRun run_on_cpu(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> argu
     run.error = std::current_exception();
     run.message = error.what_without_backtrace();
   } catch (const std::exception& error) {
+    if (is_interrupt(error)) {
+      throw;
+    }
     run.error = std::current_exception();
     run.message = error.what();
   }
@@ -231,7 +235,10 @@ std::optional<IValues> ask(const OpInfo& info, const c10::OperatorHandle& op,
   try {
     check_index_put(op, meta_arguments);
     results = run_meta(op, meta_arguments);
-  } catch (...) {
+  } catch (const std::exception& error) {
+    if (is_interrupt(error)) {
+      throw;
+    }
     CpuRun cpu = run_on_cpu(op, arguments, zeros);
     if (cpu.error) {
       std::rethrow_exception(cpu.error);

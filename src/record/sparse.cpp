@@ -123,6 +123,9 @@ c10::List<std::optional<Tensor>> places(const Tensor& sparse) {
 
 Tensor& add_to(Tensor& dense, const Tensor& sparse, const c10::Scalar& alpha) {
   const Tensor values = sparse._values().mul(alpha).to(dense.scalar_type());
+  if (sparse.sparse_dim() == 0) {  // all values are at the one place there is
+    return dense.add_(values.sum(0));
+  }
   return dense.index_put_(places(sparse), values, /*accumulate=*/true);
 }
 
@@ -155,10 +158,13 @@ void add(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 }
 
 Tensor sparse_mask(const Tensor& self, const Tensor& mask) {
-  TORCH_CHECK_NOT_IMPLEMENTED(!self.is_sparse() && mask.is_sparse() && mask.sparse_dim() > 0,
+  TORCH_CHECK_NOT_IMPLEMENTED(!self.is_sparse() && mask.is_sparse(),
                               "sparse_mask on the xla device takes a dense tensor and a sparse COO "
                               "mask: call it on the CPU");
-  return sparse_like(mask._indices().clone(), at::index(self, places(mask)), mask);
+  const Tensor values = mask.sparse_dim() > 0
+                            ? at::index(self, places(mask))
+                            : self.unsqueeze(0).expand(mask._values().sizes()).clone();
+  return sparse_like(mask._indices().clone(), values, mask);
 }
 
 Tensor product(const Tensor& sparse, const Tensor& dense) {

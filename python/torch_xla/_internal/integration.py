@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch.optim
 import torch.utils._foreach_utils
+from torch._subclasses import fake_tensor
 
 from torch_xla import _XLAC
 from torch_xla._internal import (
@@ -41,6 +42,7 @@ def install() -> None:
     sharing.install()
     _seed_with_torch()
     _accept_optimizers()
+    _number_fake_devices()
     higher_order.install()
     libraries.install()
     torch.Tensor.xla = _tensor_xla  # type: ignore[attr-defined]
@@ -132,7 +134,7 @@ def _swap_tensors(first: torch.Tensor, second: torch.Tensor) -> None:
 
 def _warn(message: str) -> None:
     """Attributes the core's warnings to the user's line, which is outside both packages."""
-    frame, level = sys._getframe(1), 2
+    frame, level = sys._getframe(), 1  # autograd's threads have no frame below
     while frame.f_back is not None and _is_library_frame(frame.f_globals.get("__name__", "")):
         level += "importlib._bootstrap" not in frame.f_code.co_filename  # `warnings` skips them
         frame = frame.f_back
@@ -163,6 +165,17 @@ def _accept_optimizers() -> None:
         for module in ("torch.utils._foreach_utils", *_optimizer_modules()):
             if getattr(sys.modules[module], name, None) is original:
                 setattr(sys.modules[module], name, _with_this_device(original))
+
+
+def _number_fake_devices() -> None:
+    """PyTorch lists the devices whose fake tensors have an index when none was said."""
+    original: Callable[[str], bool] = fake_tensor._is_indexed_device_type
+
+    @functools.wraps(original)
+    def is_indexed(device_type: str) -> bool:
+        return device_type == type_name or original(device_type)
+
+    fake_tensor._is_indexed_device_type = is_indexed  # type: ignore[assignment]
 
 
 def _optimizer_modules() -> list[str]:

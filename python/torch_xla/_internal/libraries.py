@@ -1,7 +1,7 @@
 """Programs that did not ask for the device do not get it: being installed changes nothing.
 
 Libraries use `torch_xla` wherever it can be imported. Here the device has to be asked for: by
-PJRT_DEVICE, which names the platform. Without that, accelerate and transformers are imported as
+PJRT_DEVICE, which names the platform, or by importing `torch_xla`. Without that, accelerate and transformers are imported as
 with their switch USE_TORCH_XLA=0, unless the user has set it; PyTorch's amp for CUDA takes no
 notice of this package; `torch.accelerator` is as without it (record/accelerator.cpp); and
 Lightning, which asks `torch_xla._internal.tpu`, finds no device on the CPU platform.
@@ -13,7 +13,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
-from types import ModuleType
+from types import FrameType, ModuleType
 
 import torch
 
@@ -25,7 +25,22 @@ _READERS = ("accelerate.utils.imports", "transformers.utils.import_utils")
 
 def asked_for() -> bool:
     """Whether the user wants programs that choose a device by themselves to choose this one."""
-    return bool(os.environ.get("PJRT_DEVICE"))
+    return bool(os.environ.get("PJRT_DEVICE")) or _is_named_by_the_program()
+
+
+def _is_named_by_the_program() -> bool:
+    """Whether a file of the user's that is just running or being imported imports `torch_xla`, be
+    it further down: imports are often sorted by name."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        code = frame.f_code
+        if "site-packages" not in code.co_filename and __package__ not in frame.f_globals.get(
+            "__name__", ""
+        ):
+            if any(name.partition(".")[0] == "torch_xla" for name in code.co_names):
+                return True
+        frame = frame.f_back
+    return False
 
 
 def install() -> None:

@@ -1,0 +1,387 @@
+"""Runs random programs on the CPU and on the device, in every mode, and compares all they leave.
+
+    python tests/differential.py --programs 2000           # seeds 0, 1, 2, ...
+    python tests/differential.py --seed 17 --modes pure    # one program again
+
+A failure prints the program, shortened for as long as it still fails. Programs run in a worker
+process, so that a crash or a hang is a failure with a seed, too.
+"""
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch_xla
+from random_programs import Generator, Program, usable, values
+from torch import Tensor
+from torch_xla.experimental.assume_pure import assume_pure
+
+LINE_BY_LINE = ("off", "counted", "never", "eager")
+FUNCTIONS = ("compile", "pure", "openxla")
+MODES = LINE_BY_LINE + FUNCTIONS
+TOLERANCES = {
+    torch.bfloat16: 3e-2,
+    torch.float16: 4e-3,
+    torch.float64: 1e-6,
+    torch.complex128: 1e-6,
+}
+Scope = dict[str, Any]
+
+
+@dataclass
+class Outcome:
+    """What a run left: its variables and gradients, and the lines that raised."""
+
+    variables: Scope
+    raised: dict[int, str]
+
+
+def observed(scope: Scope) -> Scope:
+    """The variables that can be looked at."""
+    kept = {
+        name: value for name, value in scope.items() if name not in ("torch", "values", "device")
+    }
+    return {
+        n: v for n, v in kept.items() if n[0] != "_" and (usable(v) or not isinstance(v, Tensor))
+    }
+
+
+def gradients(variables: Scope) -> Scope:
+    tensors = [v for v in variables.values() if isinstance(v, Tensor)]
+    leaves = {
+        n: v
+        for n, v in variables.items()
+        if isinstance(v, Tensor) and v.is_leaf and v.requires_grad
+    }
+    ends = [t for t in tensors if t.requires_grad and not t.is_leaf]
+    if not ends or not leaves:
+        return {}
+    try:
+        total = sum((end * weight(end)).sum().abs() for end in ends)
+        found = torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
+    except RuntimeError as error:
+        return {"gradients": type(error).__name__}
+    return {f"{name}.grad": gradient for name, gradient in zip(leaves, found, strict=True)}
+
+
+def weight(tensor: Tensor) -> Tensor:
+    steps = torch.arange(tensor.numel(), dtype=torch.float32).reshape(tensor.shape)
+    return (0.5 + steps % 3).to(tensor.dtype).to(tensor.device)
+
+
+def run_lines(program: Program, device: str, shift: int = 0) -> Outcome:
+    scope = inputs_of(program, device, shift)
+    raised = {}
+    for number, line in enumerate(program.lines):
+        try:
+            exec(compile(line.text, f"<line {number}>", "exec"), scope)
+        except Exception as error:  # noqa: BLE001  (whatever is raised is compared)
+            raised[number] = f"{type(error).__name__}: {error}"
+    variables = observed(scope)
+    return Outcome({**variables, **gradients(variables)}, raised)
+
+
+def inputs_of(program: Program, device: str, shift: int) -> Scope:
+    def shifted(seed: int, *rest: Any) -> Tensor:
+        return values(seed + shift, *rest)
+
+    scope = {"torch": torch, "values": shifted, "device": device}
+    for text in program.inputs:
+        exec(text, scope)
+    return scope
+
+
+def as_function(program: Program) -> Callable[..., Scope]:
+    """The inputs are the arguments, all that it made the result."""
+    names = program.names()
+    body = textwrap.indent("\n".join(line.text for line in program.lines) or "pass", "    ")
+    made = sorted(
+        {match[1] for line in program.lines if (match := re.match(r"(t\d+) = ", line.text))}
+    )
+    pairs = ", ".join(f"{name!r}: {name}" for name in made)
+    scope: Scope = {"torch": torch, "device": "cpu"}
+    exec(
+        compile(
+            f"def program({', '.join(names)}):\n{body}\n    return {{{pairs}}}", "<program>", "exec"
+        ),
+        scope,
+    )
+    return scope["program"]
+
+
+def run_function(
+    program: Program, device: str, wrap: Callable[[Any], Any], shifts: tuple[int, ...]
+) -> list[Outcome]:
+    function = as_function(program)
+    function.__globals__["device"] = device
+    wrapped, outcomes = wrap(function), []
+    for shift in shifts:
+        scope = inputs_of(program, device, shift)
+        arguments = {name: scope[name] for name in program.names()}
+        try:
+            result = wrapped(*arguments.values())
+        except Exception as error:  # noqa: BLE001
+            outcomes.append(Outcome({}, {0: f"{type(error).__name__}: {error}"}))
+            continue
+        variables = {**arguments, **result}
+        outcomes.append(Outcome({**variables, **gradients(variables)}, {}))
+    return outcomes
+
+
+@contextmanager
+def mode_set(mode: str) -> Iterator[None]:
+    os.environ["TORCH_XLA_TIERS"] = mode if mode in ("counted", "never") else "off"
+    with torch_xla.experimental.eager_mode_context(mode == "eager"):
+        yield
+
+
+WRAPPERS: dict[str, Callable[[Any], Any]] = {
+    "compile": torch_xla.compile,
+    "pure": assume_pure,
+    "openxla": lambda function: torch.compile(function, backend="openxla"),
+}
+
+
+def suits(program: Program, mode: str) -> bool:
+    """Functions that raise half-way leave what nobody promises; pure ones read nothing."""
+    if mode in FUNCTIONS and program.raises:
+        return False
+    return not (mode == "pure" and program.reads)
+
+
+def difference(program: Program, mode: str) -> str | None:
+    """What the device does differently in this mode, if anything."""
+    if mode in LINE_BY_LINE:
+        runs = 3 if mode == "counted" else 1
+        expected = [run_lines(program, "cpu")] * runs
+        with mode_set(mode):
+            actual = [run_lines(program, "xla") for _ in range(runs)]
+            return first_difference(actual, expected, strict=True)
+    shifts = (0, 0, 1000)
+    expected = run_function(program, "cpu", lambda function: function, shifts)
+    torch._dynamo.reset()
+    with mode_set(mode):
+        actual = run_function(program, "xla", WRAPPERS[mode], shifts)
+        return first_difference(actual, expected, strict=mode != "openxla")
+
+
+def first_difference(actual: list[Outcome], expected: list[Outcome], strict: bool) -> str | None:
+    for call, (got, wanted) in enumerate(zip(actual, expected, strict=True)):
+        found = differs(got, wanted, strict)
+        if found is not None:
+            return f"{found} (call {call})" if call else found
+    return None
+
+
+def differs(got: Outcome, wanted: Outcome, strict: bool) -> str | None:
+    for line in sorted({*got.raised, *wanted.raised}):
+        if (line in got.raised) != (line in wanted.raised):
+            words = [outcome.raised.get(line, "nothing")[:600] for outcome in (got, wanted)]
+            return f"line {line} raises {words[0]}, and on the CPU {words[1]}"
+    if wanted.raised and not wanted.variables:
+        return None
+    if "gradients" in wanted.variables:
+        # A few gradients here need fewer values, and do not mind that one was changed since.
+        got, wanted = without_gradients(got), without_gradients(wanted)
+    if got.variables.keys() != wanted.variables.keys():
+        return f"has {sorted(got.variables)}, and on the CPU {sorted(wanted.variables)}"
+    for name, value in wanted.variables.items():
+        found = value_differs(got.variables[name], value, strict)
+        if found:
+            return f"{name}: {found}"
+    if strict and sharing(got.variables) != sharing(wanted.variables):
+        return f"shares memory {sharing(got.variables)}, and on the CPU {sharing(wanted.variables)}"
+    return None
+
+
+def without_gradients(outcome: Outcome) -> Outcome:
+    kept = {
+        name: value
+        for name, value in outcome.variables.items()
+        if name != "gradients" and not name.endswith(".grad")
+    }
+    return replace(outcome, variables=kept)
+
+
+def sharing(variables: Scope) -> list[list[str]]:
+    groups: dict[int, list[str]] = {}
+    for name, value in variables.items():
+        if isinstance(value, Tensor) and not name.endswith(".grad"):
+            groups.setdefault(value.untyped_storage()._cdata, []).append(name)
+    return sorted(group for group in groups.values() if len(group) > 1)
+
+
+def value_differs(got: Any, wanted: Any, strict: bool) -> str | None:
+    if not isinstance(wanted, Tensor):
+        if isinstance(wanted, float) and isinstance(got, float):
+            near = got == wanted or abs(got - wanted) <= 1e-3 + 1e-3 * abs(wanted) or got != got
+            return None if near else f"{got!r} instead of {wanted!r}"
+        return None if got == wanted else f"{got!r} instead of {wanted!r}"
+    if not isinstance(got, Tensor):
+        return f"{got!r} instead of a tensor"
+    for name, fact in FACTS.items():
+        if (strict or name in ("dtype", "sizes")) and fact(got) != fact(wanted):
+            return f"{name} {fact(got)} instead of {fact(wanted)}"
+    try:
+        tolerance = TOLERANCES.get(wanted.dtype, 1e-3)
+        exact = not (wanted.is_floating_point() or wanted.is_complex())
+        scale = 0.0
+        if wanted.numel() and not exact:
+            scale = float(wanted.detach().abs().double().nan_to_num(0, 0, 0).max())
+        torch.testing.assert_close(
+            got.detach().cpu().resolve_conj().resolve_neg(),
+            wanted.detach().resolve_conj().resolve_neg(),
+            rtol=0 if exact else tolerance,
+            atol=0 if exact else tolerance * min(max(scale, 0.1), 1e6),
+            equal_nan=True,
+        )
+    except AssertionError as error:
+        return f"{' '.join(str(error).split())}: {got.cpu()!r} instead of {wanted!r}"
+    except RuntimeError as error:
+        return f"cannot be read: {error}"
+    return None
+
+
+FACTS: dict[str, Callable[[Tensor], Any]] = {
+    "dtype": lambda t: t.dtype,
+    "sizes": lambda t: tuple(t.shape),
+    "strides": lambda t: [
+        s for n, s in zip(t.shape, t.stride(), strict=True) if n > 1 and t.numel()
+    ],
+    "offset": lambda t: t.storage_offset() if t.numel() else 0,
+    "contiguity": lambda t: t.is_contiguous(),
+    "requires_grad": lambda t: t.requires_grad,
+    "leaf": lambda t: t.is_leaf,
+    "conjugation": lambda t: (t.is_conj(), t.is_neg()),
+}
+
+
+def shortened(program: Program, mode: str) -> Program:
+    """Without any line or input that the failure does not need."""
+    again = True
+    while again:
+        again = False
+        for index in reversed(range(len(program.lines))):
+            lines = program.lines[:index] + program.lines[index + 1 :]
+            candidate = replace(program, lines=lines)
+            if still_fails(candidate, mode):
+                program, again = candidate, True
+        for index in reversed(range(len(program.inputs))):
+            candidate = replace(
+                program, inputs=program.inputs[:index] + program.inputs[index + 1 :]
+            )
+            if still_fails(candidate, mode):
+                program, again = candidate, True
+    return program
+
+
+def still_fails(program: Program, mode: str) -> bool:
+    try:
+        if any("NameError" in text for text in run_lines(program, "cpu").raised.values()):
+            return False
+        return difference(program, mode) is not None
+    except Exception:  # noqa: BLE001  (a program that cannot be run is no shorter failure)
+        return False
+
+
+def check(seed: int, modes: tuple[str, ...], shorten: bool = True) -> list[str]:
+    """One report per mode in which the device differs."""
+    raising = 0.0 if seed % 2 else 0.15
+    program = Generator(seed, raising=raising).make()
+    reports = []
+    for mode in modes:
+        if not suits(program, mode):
+            continue
+        found = difference(program, mode)
+        if found is not None:
+            smallest = shortened(program, mode) if shorten else program
+            found = difference(smallest, mode) or found
+            reports.append(
+                f"seed {seed}, {mode}: {found}\n{textwrap.indent(smallest.source(), '    ')}"
+            )
+    return reports
+
+
+def chosen_modes(seed: int, modes: tuple[str, ...]) -> tuple[str, ...]:
+    """What compiles takes turns; the rest is quick."""
+    quick = tuple(mode for mode in modes if mode in ("never", "eager"))
+    slow = tuple(mode for mode in modes if mode not in quick)
+    return quick + ((slow[seed % len(slow)],) if slow else ())
+
+
+def work(seeds: range, modes: tuple[str, ...], all_modes: bool, shorten: bool) -> None:
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    for seed in seeds:
+        print(f"seed {seed}", flush=True)
+        for report in check(seed, modes if all_modes else chosen_modes(seed, modes), shorten):
+            print(report, flush=True)
+
+
+def supervise(options: argparse.Namespace) -> int:
+    """Workers run the seeds; one that dies or hangs is replaced behind the seed that did it."""
+    first, last, failures = options.seed, options.seed + options.programs, 0
+    while first < last:
+        command = [sys.executable, "-X", "faulthandler", __file__, "--worker", "--seed", str(first)]
+        command += ["--programs", str(last - first), "--modes", *options.modes]
+        command += ["--all-modes"] * options.all_modes + ["--long"] * options.long
+        with tempfile.TemporaryFile("w+") as errors:
+            worker = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
+            assert worker.stdout is not None
+            timer = threading.Timer(options.seconds, worker.kill)
+            timer.start()
+            for line in worker.stdout:
+                if line.startswith("seed ") and line[5:].strip().isdigit():
+                    first = int(line[5:]) + 1
+                    timer.cancel()
+                    timer = threading.Timer(options.seconds, worker.kill)
+                    timer.start()
+                    continue
+                failures += line.startswith("seed ")
+                print(line, end="", flush=True)
+            timer.cancel()
+            if worker.wait() == 0:
+                break
+            errors.seek(0)
+            failures += 1
+            print(f"seed {first - 1}: the worker ended with {worker.returncode}")
+            print(textwrap.indent("".join(errors.readlines()[:40]), "    "), flush=True)
+    print(f"{failures} failures in {options.programs} programs")
+    return 1 if failures else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--programs", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=0, help="of the first program")
+    parser.add_argument("--modes", nargs="+", default=MODES, choices=MODES)
+    parser.add_argument("--all-modes", action="store_true", help="each program in every mode")
+    parser.add_argument("--long", action="store_true", help="leave failing programs as they are")
+    parser.add_argument("--seconds", type=float, default=120, help="for one program")
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if not options.worker:
+        return supervise(options)
+    work(
+        options.seed,
+        options.seed + options.programs,
+        tuple(options.modes),
+        options.all_modes,
+        not options.long,
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

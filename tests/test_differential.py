@@ -1,0 +1,31 @@
+"""A few random programs in every mode; `python tests/differential.py --programs 2000` runs more."""
+
+import warnings
+from collections.abc import Iterator
+
+import pytest
+import torch
+from differential import LINE_BY_LINE, check, chosen_modes
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+    torch._dynamo.reset()
+
+
+def run(seeds: range, modes: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_XLA_TIERS", "off")  # put back at the end
+    reports = [report for seed in seeds for report in check(seed, chosen_modes(seed, modes))]
+    assert not reports, "\n" + "\n".join(reports)
+
+
+def test_programs_line_by_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    run(range(40), ("never", "eager"), monkeypatch)
+
+
+@pytest.mark.parametrize("mode", ["off", "counted", "compile", "pure", "openxla"])
+def test_compiled_programs(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(range(40, 44) if mode in LINE_BY_LINE else range(41, 49, 2), (mode,), monkeypatch)

@@ -1,0 +1,114 @@
+"""PyTorch's optimizer database: every optimizer with every kind of arguments, as on the CPU."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch_xla
+from torch import Tensor
+from torch.testing._internal.common_optimizers import OptimizerInfo, optim_db
+
+STEPS = 3
+IMPLEMENTATIONS = ("for-loop", "foreach", "fused")
+CASES = [
+    pytest.param(info, implementation, id=f"{info.name}-{implementation}")
+    for info in optim_db
+    for implementation in IMPLEMENTATIONS
+    if implementation == "for-loop" or implementation in info.supported_impls
+    if implementation != "fused" or "cpu" in info.supports_fused_on
+]
+# What a quick run also compiles and runs eagerly.
+IN_PROGRAMS = {"AdamW", "SGD", "Muon"}
+
+
+def options_of(info: OptimizerInfo, implementation: str) -> list[dict[str, Any]]:
+    """Without what PyTorch allows on accelerators alone, which the CPU is not."""
+    given = [dict(one.kwargs) for one in info.optim_inputs_func("cpu")]
+    for flag in ("foreach", "fused"):
+        for options in given:
+            if flag in info.supported_impls:
+                options[flag] = flag == implementation
+    return given
+
+
+def parameters_of(info: OptimizerInfo, device: str) -> list[Tensor]:
+    torch.manual_seed(0)
+    sizes = [(4, 3), (3, 5)] if info.name == "Muon" else [(4, 3), (5,), ()]
+    if info.only_supports_sparse_grads:
+        sizes = sizes[:2]
+    return [torch.randn(size).to(device).requires_grad_() for size in sizes]
+
+
+def give_gradients(info: OptimizerInfo, parameters: list[Tensor], step: int) -> None:
+    for number, parameter in enumerate(parameters):
+        steps = torch.arange(parameter.numel()).reshape(parameter.shape)
+        gradient = torch.sin(steps + 1.7 * number + 0.9 * step).to(parameter.device)
+        if info.only_supports_sparse_grads:
+            gradient = gradient.to_sparse()
+        parameter.grad = gradient
+
+
+def train(info: OptimizerInfo, options: dict[str, Any], device: str) -> dict[str, Any]:
+    """Parameters and state after some steps, the last ones with an optimizer that was loaded."""
+    parameters = parameters_of(info, device)
+    optimizer = info.optim_cls(parameters, **copy.deepcopy(options))
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        loss = sum(((p - 0.5) ** 2).sum() for p in parameters)
+        loss.backward()  # type: ignore[union-attr]
+        return loss  # type: ignore[return-value]
+
+    step: Callable[[], Any] = optimizer.step
+    for number in range(STEPS):
+        if number == STEPS - 1:
+            state = copy.deepcopy(optimizer.state_dict())
+            optimizer = info.optim_cls(parameters, **copy.deepcopy(options))
+            optimizer.load_state_dict(state)
+            step = optimizer.step
+        if info.step_requires_closure:
+            optimizer.step(closure)
+        else:
+            give_gradients(info, parameters, number)
+            step()
+    return {"parameters": parameters, "state": optimizer.state_dict()["state"]}
+
+
+def assert_same(actual: Any, expected: Any) -> None:
+    if isinstance(expected, Tensor):
+        assert actual.dtype == expected.dtype and actual.shape == expected.shape
+        torch.testing.assert_close(
+            actual.detach().cpu(), expected.detach(), rtol=2e-4, atol=2e-5, equal_nan=True
+        )
+    elif isinstance(expected, dict):
+        assert list(actual) == list(expected)
+        for key, value in expected.items():
+            assert_same(actual[key], value)
+    elif isinstance(expected, list | tuple):
+        assert len(actual) == len(expected)
+        for got, wanted in zip(actual, expected, strict=True):
+            assert_same(got, wanted)
+    elif isinstance(expected, float):
+        assert actual == pytest.approx(expected, rel=1e-4)
+    else:
+        assert actual == expected
+
+
+@pytest.mark.parametrize(("info", "implementation"), CASES)
+def test_optimizer(
+    info: OptimizerInfo,
+    implementation: str,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    full = request.config.getoption("--full")
+    modes = ["never", *(["off", "eager"] if full or info.name in IN_PROGRAMS else [])]
+    every = options_of(info, implementation)
+    for options in every:
+        expected = train(info, options, "cpu")
+        for mode in modes if full or options is every[-1] else modes[:1]:
+            monkeypatch.setenv("TORCH_XLA_TIERS", "never" if mode == "never" else "off")
+            with torch_xla.experimental.eager_mode_context(mode == "eager"):
+                assert_same(train(info, options, "xla"), expected)

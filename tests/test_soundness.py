@@ -1,0 +1,176 @@
+"""What the device once answered wrongly, named after what went wrong."""
+
+import _thread
+import signal
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+import torch_xla
+from compare import assert_same, ramp
+from torch import Tensor
+from torch_xla._internal import integration
+from torch_xla.experimental.assume_pure import assume_pure
+
+
+@pytest.fixture(params=[False, True], ids=["recorded", "eager"])
+def each_mode(request: pytest.FixtureRequest) -> Iterator[None]:
+    with torch_xla.experimental.eager_mode_context(request.param):
+        yield
+
+
+# ---- pure functions -----------------------------------------------------------------------------
+
+PURE: dict[str, Callable[[Tensor], Tensor]] = {
+    "cov": torch.cov,
+    "corrcoef": torch.corrcoef,
+    "inverse": lambda x: torch.inverse(x @ x.T + torch.eye(3, device=x.device)),
+    "solve": lambda x: torch.linalg.solve(x @ x.T + torch.eye(3, device=x.device), x),
+    "combinations": lambda x: torch.combinations(x[0]),
+    "a constant": lambda x: x * 2 if bool(torch.arange(3, device=x.device).sum() == 3) else x,
+}
+
+
+@pytest.mark.parametrize("name", PURE)
+def test_pure_functions_that_ask_for_what_is_always_the_same(name: str) -> None:
+    function = assume_pure(PURE[name])
+    for seed in range(2):
+        x = torch.randn(3, 5, generator=torch.Generator().manual_seed(seed))
+        torch.testing.assert_close(function(x.to("xla")).cpu(), PURE[name](x), rtol=1e-4, atol=1e-4)
+    assert function.cache_info().misses == 1
+
+
+def test_pure_functions_still_refuse_what_depends_on_arguments() -> None:
+    function = assume_pure(
+        lambda x: x if bool((x + torch.arange(3, device="xla")).sum() > 0) else -x
+    )
+    with pytest.raises(RuntimeError, match="asked for the value"):
+        function(torch.ones(3, device="xla"))
+
+
+# ---- operators ----------------------------------------------------------------------------------
+
+
+def test_complex_logaddexp() -> None:
+    infinite = complex(-float("inf"), 1)
+
+    def program(device: str) -> Tensor:
+        x = torch.tensor([1 + 2j, -300 + 1j, 200 - 3j, infinite, infinite], device=device)
+        y = torch.tensor([0.5 - 1j, -301 + 2j, 3 + 1j, 1 + 1j, infinite], device=device)
+        return torch.logaddexp(x, y)
+
+    assert_same(program)
+
+
+def test_a_sparse_tensor_without_dimensions_becomes_dense() -> None:
+    assert_same(lambda device: torch.tensor(2.5, device=device).to_sparse().to_dense())
+
+
+def test_fake_tensors_made_on_the_device_have_its_index() -> None:
+    function = torch.compile(
+        lambda x: torch.atan2(x, torch.linspace(0, 1, 5, device="xla")), backend="openxla"
+    )
+    x = torch.ones(3, 5)
+    expected = torch.atan2(x, torch.linspace(0, 1, 5))
+    torch.testing.assert_close(function(x.to("xla")).cpu(), expected)
+
+
+# ---- writes and indices -------------------------------------------------------------------------
+
+EXPANDED: dict[str, Callable[[Tensor], object]] = {
+    "masked_fill_": lambda x: x.masked_fill_(ramp(2, 3, device=x.device.type) == 0, 9.0),
+    "index_put_": lambda x: x.index_put_((torch.tensor([0, 1], device=x.device),), x[0] * 2),
+    "index_fill_": lambda x: x.index_fill_(1, torch.tensor([0], device=x.device), 7.0),
+    "setitem": lambda x: x.__setitem__(torch.tensor([1], device=x.device), 5.0),
+    "add_": lambda x: x.add_(1),
+    "copy_": lambda x: x.copy_(x.clone()),
+    "scatter_": lambda x: x.scatter_(0, torch.zeros(1, 3, dtype=torch.int64, device=x.device), 1.0),
+    "fill_ from a tensor": lambda x: x.fill_(torch.tensor(2.0, device=x.device)),
+    "triu_": lambda x: x.triu_(),
+    "out=": lambda x: torch.add(x.clone(), 1, out=x),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Use of")
+@pytest.mark.parametrize("name", EXPANDED)
+@pytest.mark.usefixtures("each_mode")
+def test_a_write_through_an_expanded_dimension_is_what_the_cpu_makes_of_it(name: str) -> None:
+    def program(device: str) -> list[object]:
+        base = torch.arange(3.0, device=device)
+        doubled = base * 2  # what was recorded before sees the former value
+        try:
+            EXPANDED[name](base.expand(2, 3))
+        except RuntimeError as error:
+            return [str(error)[:60], base]
+        return [base, doubled, base + 1]
+
+    assert_same(program)
+
+
+@pytest.mark.usefixtures("each_mode")
+def test_a_write_of_nothing_through_an_expanded_dimension() -> None:
+    empty = torch.empty(3, 0, device="xla")
+    empty.expand(2, 3, 0).copy_(empty)
+
+
+@pytest.mark.usefixtures("each_mode")
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda x: x[[0, 99]],
+        lambda x: x[(0, 1), [1, 4]],
+        lambda x: x.__setitem__([-5], 1.0),
+        lambda x: x.index_put_((torch.tensor([7], device=x.device),), x[0]),
+        lambda x: x.index_select(1, torch.tensor([4], device=x.device)),
+    ],
+)
+def test_indices_the_host_gave_are_checked_at_the_call(use: Callable[[Tensor], object]) -> None:
+    x = ramp(4, 4, device="xla")
+    with pytest.raises(IndexError, match="out of (bounds|range)"):
+        use(x)
+    torch.testing.assert_close(x.cpu(), ramp(4, 4))
+
+
+# ---- Ctrl-C, warnings, bounds -------------------------------------------------------------------
+
+
+def test_a_warning_of_a_thread_without_frames_below_is_a_warning() -> None:
+    done = threading.Event()
+
+    class Message(str):  # the thread runs nothing of Python but the handler
+        def __del__(self) -> None:
+            done.set()
+
+    with pytest.warns(UserWarning, match="from a thread"):
+        _thread.start_new_thread(integration._warn, (Message("from a thread"),))
+        assert done.wait(10)
+
+
+@pytest.fixture
+def library() -> Iterator[torch.library.Library]:
+    library = torch.library.Library("soundness", "DEF")
+    yield library
+    library._destroy()
+
+
+def test_an_interrupt_in_a_kernel_that_is_tried_reaches_the_user(
+    library: torch.library.Library,
+) -> None:
+    """The recorder asks meta and CPU kernels, and goes on if they refuse."""
+    library.define("interrupted(Tensor x) -> Tensor")
+
+    def interrupted(x: Tensor) -> Tensor:
+        signal.raise_signal(signal.SIGINT)
+        for _ in range(1000):
+            pass
+        return x.clone()
+
+    library.impl("interrupted", interrupted, "Meta")
+    library.impl("interrupted", lambda x: x.clone(), "CPU")
+    with pytest.raises(KeyboardInterrupt):
+        torch.ops.soundness.interrupted(torch.ones(3, device="xla"))
+    library.define("interrupted_on_cpu(Tensor x) -> Tensor")
+    library.impl("interrupted_on_cpu", interrupted, "CPU")
+    with pytest.raises(KeyboardInterrupt):
+        torch.ops.soundness.interrupted_on_cpu(torch.ones(3, device="xla"))
