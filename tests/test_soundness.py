@@ -2,7 +2,7 @@
 
 import _thread
 import signal
-import threading
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -121,13 +121,13 @@ def test_a_write_of_nothing_through_an_expanded_dimension() -> None:
         lambda x: x[[0, 99]],
         lambda x: x[(0, 1), [1, 4]],
         lambda x: x.__setitem__([-5], 1.0),
-        lambda x: x.index_put_((torch.tensor([7], device=x.device),), x[0]),
+        lambda x: x.index_put_((torch.tensor([7], device=x.device),), x[0].clone()),
         lambda x: x.index_select(1, torch.tensor([4], device=x.device)),
     ],
 )
 def test_indices_the_host_gave_are_checked_at_the_call(use: Callable[[Tensor], object]) -> None:
     x = ramp(4, 4, device="xla")
-    with pytest.raises(IndexError, match="out of (bounds|range)"):
+    with pytest.raises((IndexError, RuntimeError), match="out of (DATA )?(bounds|range)"):
         use(x)
     torch.testing.assert_close(x.cpu(), ramp(4, 4))
 
@@ -136,15 +136,11 @@ def test_indices_the_host_gave_are_checked_at_the_call(use: Callable[[Tensor], o
 
 
 def test_a_warning_of_a_thread_without_frames_below_is_a_warning() -> None:
-    done = threading.Event()
-
-    class Message(str):  # the thread runs nothing of Python but the handler
-        def __del__(self) -> None:
-            done.set()
-
-    with pytest.warns(UserWarning, match="from a thread"):
-        _thread.start_new_thread(integration._warn, (Message("from a thread"),))
-        assert done.wait(10)
+    with pytest.warns(UserWarning, match="from a thread") as caught:
+        _thread.start_new_thread(integration._warn, ("from a thread",))
+        for _ in range(1000):
+            if not caught:
+                time.sleep(0.01)
 
 
 @pytest.fixture

@@ -235,7 +235,7 @@ void choose_tier(const OpInfo& info, CallPlan& plan) {
 
 bool writes_one_value(const OpInfo& info) {
   const std::string& name = info.op.schema().name();
-  return name == "aten::fill_" || name == "aten::zero_";
+  return info.name == "aten::fill_.Scalar" || name == "aten::zero_";
 }
 
 bool writes_expanded(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments) {

@@ -13,6 +13,7 @@
 #include "record/plan.h"
 #include "record/reference.h"
 #include "timeline/timeline.h"
+#include "trace/region.h"
 #include "trace/scope.h"
 
 #include <ATen/ops/_conj_physical.h>
