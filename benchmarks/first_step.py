@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-# ---- workloads: each yields when it is ready, then once per step ----------------------------------------------------
+# ---- workloads: each yields when it is ready, then once per step ---------------------------------
 
 
 def training(device: str, model, make_optimizer, loss, batches) -> Iterator[None]:

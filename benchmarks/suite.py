@@ -31,6 +31,7 @@ def wrappers(contender: str):
 
     if contender == "eager":
         torch_xla.experimental.eager_mode(True)
+
     def synced(function):
         def step(*arguments):
             result = function(*arguments)

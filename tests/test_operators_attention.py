@@ -1,4 +1,4 @@
-"""scaled_dot_product_attention: the CPU's flash kernel where PyTorch takes it, else matrix products."""
+"""Attention: the CPU's flash kernel where PyTorch takes it, else matrix products."""
 
 import pytest
 import torch

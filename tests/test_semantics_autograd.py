@@ -42,7 +42,7 @@ def test_gradients_accumulate() -> None:
 
 
 def test_kept_gradients_are_only_allocated(counters: Callable[[str], int]) -> None:
-    """A gradient that somebody else holds, too, is copied into a new tensor of the leaf's layout."""
+    """A gradient that somebody else holds is copied into a new tensor of the layout of its leaf."""
 
     def program(device: str) -> Tensor:
         leaf = ramp(3, 4, device=device).t().requires_grad_()

@@ -122,9 +122,10 @@ void throw_unexpected_run() {
   throw Error("Unexpected execution happens inside the compiled function, exiting. " + what +
               " at " + location_of(current_location()).str() + " needs a value that " +
               (name.empty() ? "the region" : name) +
-              (running_allowed ? " has only recorded. Move it out of the compiled function, or "
-                                 "compile without full_graph=True."
-                               : " has only recorded, and _set_allow_execution(False) was called."));
+              (running_allowed
+                   ? " has only recorded. Move it out of the compiled function, or "
+                     "compile without full_graph=True."
+                   : " has only recorded, and _set_allow_execution(False) was called."));
 }
 
 }  // namespace torch_xla

@@ -14,7 +14,7 @@ from torch_xla._compat import libraries
 def install() -> None:
     for name, function in libraries.NAMES.items():
         setattr(_XLAC, name, function)
-    _XLAC.__getattr__ = _find  # type: ignore[attr-defined]
+    _XLAC.__getattr__ = _find  # type: ignore[method-assign]
 
 
 def _find(name: str) -> Any:

@@ -27,13 +27,14 @@ def _debug_info(tensor: torch.Tensor) -> str:
     """What a tensor is: pending, or there."""
     if tensor.device.type != "xla":
         return f"Not a XLATensor: a tensor of {tensor.device}\n"
+    core: Any = _XLAC  # with the names of this module
     state = _XLAC.value_state(tensor)
     shape = _shape_text(tensor)
     pending = state == "pending"
     operation = _XLAC.tensors_ir_text([tensor]).splitlines()[-2].strip() if pending else "None"
     handle = {"there": f"{tensor.untyped_storage().data_ptr():#x}", "lost": "Deleted"}
     lines = [
-        f"TensorID: {_XLAC._xla_get_tensor_id(tensor)}",
+        f"TensorID: {core._xla_get_tensor_id(tensor)}",
         f"Device: {runtime.device_type()}:{device_index(tensor.device)}",
         f"XLA Shape: {shape}",
         f"ShardingSpec: {_XLAC._get_xla_sharding_spec(tensor) or 'None'}",
@@ -85,7 +86,7 @@ def _handles(tensors: Sequence[torch.Tensor]) -> list[int]:
 
 def _replace(tensor: torch.Tensor, source: torch.Tensor) -> None:
     with torch.no_grad():
-        tensor.set_(source)
+        tensor.set_(source)  # type: ignore[call-overload]  # takes tensors, too
 
 
 def _need_materialization(tensors: Sequence[torch.Tensor]) -> list[bool]:

@@ -10,4 +10,5 @@ from torch import fx
 def dynamo_backend(fx_module: fx.GraphModule, args: Sequence[Any]) -> Callable[..., Any]:
     """The backend `openxla`."""
     backend: Callable[..., Any] = torch._dynamo.lookup_backend("openxla")
-    return backend(fx_module, args)
+    compiled: Callable[..., Any] = backend(fx_module, args)
+    return compiled

@@ -22,12 +22,13 @@ __all__ = [
 @contextlib.contextmanager
 def alias_with_buffer_donor_config(should_alias: bool = True) -> Iterator[bool]:
     """Whether donations that the user asked for hold inside; gives what held before."""
-    saved: bool = _XLAC._xla_get_enable_alias_with_buffer_donor_config()
-    _XLAC._xla_set_enable_alias_with_buffer_donor_config(should_alias)
+    core: Any = _XLAC  # with the names of _compat
+    saved: bool = core._xla_get_enable_alias_with_buffer_donor_config()
+    core._xla_set_enable_alias_with_buffer_donor_config(should_alias)
     try:
         yield saved
     finally:
-        _XLAC._xla_set_enable_alias_with_buffer_donor_config(saved)
+        core._xla_set_enable_alias_with_buffer_donor_config(saved)
 
 
 class GraphInputMatcher:

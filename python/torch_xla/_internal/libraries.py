@@ -1,10 +1,11 @@
 """Programs that did not ask for the device do not get it: being installed changes nothing.
 
 Libraries use `torch_xla` wherever it can be imported. Here the device has to be asked for: by
-PJRT_DEVICE, which names the platform, or by importing `torch_xla`. Without that, accelerate and transformers are imported as
-with their switch USE_TORCH_XLA=0, unless the user has set it; PyTorch's amp for CUDA takes no
-notice of this package; `torch.accelerator` is as without it (record/accelerator.cpp); and
-Lightning, which asks `torch_xla._internal.tpu`, finds no device on the CPU platform.
+PJRT_DEVICE, which names the platform, or by importing `torch_xla`. Without that, accelerate and
+transformers are imported as with their switch USE_TORCH_XLA=0, unless the user has set it;
+PyTorch's amp for CUDA takes no notice of this package; `torch.accelerator` is as without it
+(record/accelerator.cpp); and Lightning, which asks `torch_xla._internal.tpu`, finds no device on
+the CPU platform.
 """
 
 import contextlib
@@ -49,7 +50,9 @@ def install() -> None:
     if already is not None and _SWITCH not in os.environ and not asked_for():
         already.USE_TORCH_XLA = "0"  # type: ignore[attr-defined]
     for module in (torch.cuda.amp, torch.cuda.amp.common):
-        module.amp_definitely_not_available = _amp_definitely_not_available
+        module.amp_definitely_not_available = (  # type: ignore[attr-defined]
+            _amp_definitely_not_available
+        )
 
 
 def _amp_definitely_not_available() -> bool:

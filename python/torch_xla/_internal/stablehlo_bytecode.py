@@ -1,6 +1,7 @@
 """StableHLO in other forms: portable bytecode and HLO. Text is all that torch_xla needs; what
 converts it is part of the package `jaxlib`, where it is installed."""
 
+import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -63,7 +64,7 @@ def to_text(bytecode: bytes) -> str:
 def hlo_module(text: str) -> Any:
     """XLA's own form of the text before any optimisation, or None without the package."""
     try:
-        from jaxlib import _jax
+        _jax: Any = importlib.import_module("jaxlib._jax")
     except ImportError:
         return None
     computation = _jax.mlir.mlir_module_to_xla_computation(

@@ -51,13 +51,13 @@ def _environment() -> Iterator[tuple[str, str]]:
         if (version := _version(name)) is not None:
             yield name, version
     yield "platform", runtime.device_type()
-    for name, value in (
+    for name, ask in (
         ("plugin", _plugin),
         ("plugin's version", _XLAC.plugin_version),
         ("devices", _devices),
         ("programs on disk", _cache),
     ):
-        yield name, _or_error(value)
+        yield name, _or_error(ask)
     for name, value in sorted(os.environ.items()):
         if name.startswith(_PREFIXES) or name in _NAMES:
             yield name, repr(value)
