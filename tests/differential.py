@@ -184,8 +184,16 @@ def first_difference(actual: list[Outcome], expected: list[Outcome], strict: boo
     return None
 
 
+# What is refused for a reason that the CPU has not: `c[None] = c` fills from a tensor of the CPU
+# without dimensions, and copies one of any device; and a graph of torch.compile has the gradients
+# of all its results traced, also of those that nobody asks for.
+REFUSALS = ("refer to a single memory location", "modified by an inplace operation")
+
+
 def differs(got: Outcome, wanted: Outcome, strict: bool) -> str | None:
     for line in sorted({*got.raised, *wanted.raised}):
+        if any(text in got.raised.get(line, "") for text in REFUSALS):
+            return None
         if (line in got.raised) != (line in wanted.raised):
             words = [outcome.raised.get(line, "nothing")[:600] for outcome in (got, wanted)]
             return f"line {line} raises {words[0]}, and on the CPU {words[1]}"
@@ -231,6 +239,8 @@ def value_differs(got: Any, wanted: Any, strict: bool) -> str | None:
     if not isinstance(got, Tensor):
         return f"{got!r} instead of a tensor"
     for name, fact in FACTS.items():
+        if name == "strides" and 0 in fact(wanted):
+            continue  # gradients of sums are expanded on the CPU
         if (strict or name in ("dtype", "sizes")) and fact(got) != fact(wanted):
             return f"{name} {fact(got)} instead of {fact(wanted)}"
     try:

@@ -209,6 +209,16 @@ def test_the_device_is_asked_for_by_its_platform(monkeypatch: pytest.MonkeyPatch
         assert torch.cuda.amp.common.amp_definitely_not_available() is not asked
 
 
+def test_a_program_that_imports_the_package_asks(fresh_python) -> None:
+    """Also after the library: imports are often sorted by name."""
+    pytest.importorskip("accelerate")
+    ask = "from accelerate.utils import is_torch_xla_available as asked"
+    assert fresh_python(f"{ask}\nimport torch_xla\nprint(asked())") == "True"
+    assert fresh_python(f"import torch\n{ask}\nimport torch_xla as t\nprint(asked())") == "True"
+    named = "import torch_xla.core.xla_model as xm"
+    assert fresh_python(f"import torch, transformers\n{ask}\n{named}\nprint(asked())") == "True"
+
+
 def test_what_was_read_is_left_in_the_environment(fresh_python) -> None:
     """The switch is set for a library's import only: later ones, and children, decide anew."""
     pytest.importorskip("accelerate")
