@@ -219,9 +219,13 @@ def test_a_program_that_imports_the_package_asks(fresh_python) -> None:
     assert fresh_python(f"import torch, transformers\n{ask}\n{named}\nprint(asked())") == "True"
 
 
-def test_what_was_read_is_left_in_the_environment(fresh_python) -> None:
+def test_what_was_read_is_left_in_the_environment(
+    fresh_python, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The switch is set for a library's import only: later ones, and children, decide anew."""
     pytest.importorskip("accelerate")
+    for name in ("PJRT_DEVICE", "USE_TORCH_XLA"):
+        monkeypatch.delenv(name, raising=False)
     program = """
 import os, torch
 from accelerate.utils import is_torch_xla_available as unasked

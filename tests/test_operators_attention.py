@@ -73,6 +73,7 @@ def test_what_the_kernel_does_not_take(each_tier: str) -> None:
     compare([leaf[:, :, :0] for leaf in inputs()], exact=False)
 
 
+@pytest.mark.lazy_only
 def test_is_one_operation_forward_and_one_backward() -> None:
     leaves = [leaf.to("xla").requires_grad_() for leaf in inputs()]
     result = F.scaled_dot_product_attention(*leaves)

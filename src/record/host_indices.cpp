@@ -1,5 +1,6 @@
 #include "record/host_indices.h"
 
+#include "base/env.h"
 #include "host_ops/kernel_call.h"
 #include "pjrt/client.h"
 #include "trace/scope.h"
@@ -23,8 +24,12 @@ bool is_mask(const at::Tensor& index) {
 // PyTorch has just made a tensor of the device. Long ones are not looked at every time.
 at::Tensor on_host(const at::Tensor& index) {
   constexpr int64_t kLong = 1024;
-  if (!is_xla(index) || index.numel() > kLong || !pjrt::client().host_memory()) {
+  if (!is_xla(index)) {
     return index.device().is_cpu() ? index : at::Tensor();
+  }
+  const bool programs_check = env::flag("TORCH_XLA_CHECK_INDICES");
+  if (programs_check || index.numel() > kLong || !pjrt::client().host_memory()) {
+    return {};
   }
   TraceLock lock;
   DeviceData* data = device_data(*value_of(*index.unsafeGetTensorImpl()).node);

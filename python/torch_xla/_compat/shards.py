@@ -53,8 +53,8 @@ def _shard_to_full(
     tensor: torch.Tensor, sharding: Any, output_shape: Sequence[int], output_dtype: torch.dtype
 ) -> torch.Tensor:
     """The tensor whose parts the devices hold, with this sharding."""
-    own = _XLAC._get_xla_op_sharding(tensor)
-    if own is None or not own.is_manual:
+    own = _XLAC._get_xla_op_sharding(tensor)  # None: computed from parts
+    if own is not None and not own.is_manual:
         raise RuntimeError("_spmd_shard_to_full_shape: the tensor is no part of another one")
     return _XLAC.shard_to_full(tensor, sharding, list(output_shape)).to(output_dtype)
 
