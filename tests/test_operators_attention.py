@@ -105,6 +105,7 @@ class Flash(nn.Module):
         return out, lse, *backward(gradient, q, k, v, out, lse, 0.0, causal, **options)
 
 
+@pytest.mark.lazy_only
 @pytest.mark.parametrize("mask", ["none", "added", "nothing seen"])
 @pytest.mark.parametrize("kv_heads", [HEADS, 2])
 @pytest.mark.parametrize("causal", [False, True])
