@@ -201,17 +201,6 @@ void sync_all_devices(bool wait, const std::string& name) {
   }
 }
 
-size_t pending_operation_count(int device) {
-  std::vector<StatePtr> states;  // dropped after the lock
-  TraceLock lock;
-  states = pending_states(device);
-  std::vector<Value> outputs;
-  for (const StatePtr& state : states) {
-    outputs.push_back(state->value());
-  }
-  return collect_graph(outputs).nodes.size();
-}
-
 void run_eagerly(const std::vector<StatePtr>& states) {
   metrics::Timed timed(metrics::metric("EagerOpExecuteTime"));
   LaunchTurn turn;
@@ -369,6 +358,10 @@ std::string text_of(const std::vector<StatePtr>& states, GraphText kind) {
 
 std::string pending_text(const std::vector<at::Tensor>& tensors, GraphText kind) {
   return text_of(states_of(tensors), kind);
+}
+
+size_t pending_operation_count(int device) {
+  return graph_of(all_pending(device), false).nodes.size();
 }
 
 std::string pending_hash(const std::vector<at::Tensor>& tensors) {

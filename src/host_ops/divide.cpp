@@ -32,8 +32,14 @@ at::Tensor narrowed(const c10::IValue& value, int64_t dim, Range range) {
   return value.toTensor().narrow(dim, range.start, range.length);
 }
 
-c10::IValue narrowed_bias(const c10::IValue& bias, Range range) {
-  return bias.isTensor() && bias.toTensor().defined() ? narrowed(bias, 0, range) : bias;
+// What is added (a bias, a mask), if anything: divided where the sum is, unless it is broadcast.
+c10::IValue narrowed_summand(const c10::IValue& summand, int64_t from_last, Range range) {
+  if (!summand.isTensor() || !summand.toTensor().defined()) {
+    return summand;
+  }
+  const at::Tensor& tensor = summand.toTensor();
+  const int64_t dim = tensor.dim() - from_last;
+  return dim < 0 || tensor.size(dim) == 1 ? summand : narrowed(summand, dim, range);
 }
 
 // Vectorised kernels work on this many channels at a time.
@@ -62,7 +68,7 @@ std::vector<Piece> divide_convolution(const Stack& arguments, int64_t threads) {
     for (Range range : ranges(weight.size(0), threads, kChannels)) {
       Piece piece{arguments, {{0, 1, range.start, range.length}}};
       piece.arguments[1] = narrowed(arguments[1], 0, range);
-      piece.arguments[2] = narrowed_bias(arguments[2], range);
+      piece.arguments[2] = narrowed_summand(arguments[2], 1, range);
       pieces.push_back(std::move(piece));
     }
     return pieces;
@@ -121,13 +127,6 @@ std::vector<Piece> divide_convolution_backward(const Stack& arguments, int64_t t
   return pieces;
 }
 
-// What is added to a product: broadcast, or divided as this is.
-c10::IValue narrowed_summand(const c10::IValue& summand, int64_t from_last, Range range) {
-  const at::Tensor& tensor = summand.toTensor();
-  const int64_t dim = tensor.dim() - from_last;
-  return dim < 0 || tensor.size(dim) == 1 ? summand : narrowed(summand, dim, range);
-}
-
 // mm(self, mat2), addmm(self, mat1, mat2, beta, alpha), and the same in batches: batches, rows or
 // columns. `first`: the left factor.
 std::vector<Piece> divide_product(const Stack& arguments, size_t first, int64_t threads) {
@@ -167,18 +166,13 @@ std::vector<Piece> divide_attention(const Stack& arguments, size_t query, size_t
   if (queries.numel() * keys.size(2) < kWorthwhile || keys.size(1) != queries.size(1)) {
     return {};
   }
-  const bool masks_differ = arguments[mask].isTensor() && arguments[mask].toTensor().defined() &&
-                            arguments[mask].toTensor().dim() == 4 &&
-                            arguments[mask].toTensor().size(dim) > 1;
   std::vector<Piece> pieces;
   for (Range range : ranges(queries.size(dim), threads)) {
     Piece piece{arguments, {}};
     for (size_t i = 0; i < tensors; ++i) {
       piece.arguments[i] = narrowed(arguments[i], dim, range);
     }
-    if (masks_differ) {
-      piece.arguments[mask] = narrowed(arguments[mask], dim, range);
-    }
+    piece.arguments[mask] = narrowed_summand(arguments[mask], queries.dim() - dim, range);
     for (size_t i = 0; i < results; ++i) {
       piece.parts.push_back({i, dim, range.start, range.length});
     }

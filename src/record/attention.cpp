@@ -41,12 +41,12 @@ Tensor stand_in(const Tensor& tensor) {
 }
 
 bool is_flash_on_the_cpu(const Call& call) {
+  const bool masked = call.mask && call.mask->defined();
   if (!takes_cpu_form({call.query, call.key, call.value}) ||
-      (call.mask && call.mask->defined() && !takes_cpu_form({*call.mask}))) {
+      (masked && !takes_cpu_form({*call.mask}))) {
     return false;
   }
   c10::impl::ExcludeDispatchKeyGuard no_modes(c10::python_ks);
-  const bool masked = call.mask && call.mask->defined();
   return at::_fused_sdp_choice(stand_in(call.query), stand_in(call.key), stand_in(call.value),
                                masked ? std::optional(stand_in(*call.mask)) : std::nullopt,
                                call.dropout, call.causal, call.scale, call.grouped) == kFlash;

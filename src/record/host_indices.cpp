@@ -27,8 +27,8 @@ at::Tensor on_host(const at::Tensor& index) {
   if (!is_xla(index)) {
     return index.device().is_cpu() ? index : at::Tensor();
   }
-  const bool programs_check = env::flag("TORCH_XLA_CHECK_INDICES");
-  if (programs_check || index.numel() > kLong || !pjrt::client().host_memory()) {
+  const bool may_look = index.numel() <= kLong && pjrt::client().host_memory();
+  if (!may_look || env::flag("TORCH_XLA_CHECK_INDICES")) {  // then the programs check
     return {};
   }
   TraceLock lock;

@@ -34,14 +34,17 @@ def _is_named_by_the_program() -> bool:
     it further down: imports are often sorted by name."""
     frame: FrameType | None = sys._getframe()
     while frame is not None:
-        code = frame.f_code
-        if "site-packages" not in code.co_filename and __package__ not in frame.f_globals.get(
-            "__name__", ""
-        ):
-            if any(name.partition(".")[0] == "torch_xla" for name in code.co_names):
-                return True
+        names = (name.partition(".")[0] for name in frame.f_code.co_names)
+        if not _is_installed(frame) and "torch_xla" in names:
+            return True
         frame = frame.f_back
     return False
+
+
+def _is_installed(frame: FrameType) -> bool:
+    """Libraries' own imports, and ours wherever the package lies, say nothing of the user."""
+    path, module = frame.f_code.co_filename, frame.f_globals.get("__name__", "")
+    return "-packages" in path or module.partition(".")[0] == "torch_xla"
 
 
 def install() -> None:
