@@ -10,6 +10,8 @@ import torch_xla
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
+from process import output_of
+
 THREADS = 8
 
 
@@ -121,3 +123,71 @@ def test_data_loader_with_worker_processes() -> None:
         total += batch.to("xla").sum(0)
         torch_xla.sync()
     assert total.item() == 66
+
+
+BACKWARD_PASSES = """
+import threading
+from torch.utils.checkpoint import checkpoint
+
+ran_on = []
+
+class Double(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        ran_on.append(threading.get_ident())
+        return gradient * 2
+
+class Fails(Double):
+    @staticmethod
+    def backward(ctx, gradient):
+        raise ArithmeticError("on purpose")
+
+def gradient_of(function):
+    x = torch.arange(3.0, device="xla", requires_grad=True)
+    function(x).sum().backward()
+    return x.grad.tolist()
+
+def in_a_thread(function):
+    result = []
+    thread = threading.Thread(target=lambda: result.append(gradient_of(function)))
+    thread.start()
+    thread.join()
+    return result[0]
+
+here = threading.get_ident()
+assert gradient_of(Double.apply) == [2, 2, 2]
+assert ran_on == [here]
+try:
+    gradient_of(lambda x: Double.apply(Fails.apply(Double.apply(x))))
+except ArithmeticError:
+    pass
+else:
+    raise AssertionError
+assert gradient_of(lambda x: checkpoint(lambda y: Double.apply(y), x, use_reentrant=True)) == [2, 2, 2]
+assert set(ran_on) == {here}
+
+# A second thread's pass, waited for in the midst of the first one's.
+seen = []
+def hook(gradient):
+    seen.append(in_a_thread(Double.apply))
+
+def hooked(x):
+    y = Double.apply(x * 1)
+    y.register_hook(hook)
+    return Double.apply(y)
+
+assert gradient_of(hooked) == [4, 4, 4]
+assert seen == [[2, 2, 2]]
+assert gradient_of(Double.apply) == in_a_thread(Double.apply) == [2, 2, 2]
+print("done")
+"""
+
+
+@pytest.mark.parametrize("eager", [False, True])
+def test_backward_passes_run_where_they_are_begun(eager: bool) -> None:
+    mode = f"torch_xla.experimental.eager_mode({eager})\n"
+    assert "done" in output_of(mode + BACKWARD_PASSES)

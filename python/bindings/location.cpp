@@ -1,13 +1,23 @@
 // Tells the core which Python line is recording.
 #include "bindings.h"
 
+// Frames are read as the interpreter keeps them where that is known to work; through objects and
+// under its lock elsewhere.
+#if PY_VERSION_HEX >= 0x030B0000 && PY_VERSION_HEX < 0x030C0000
+#define TORCH_XLA_READS_FRAMES
+#define Py_BUILD_CORE
+#include <internal/pycore_frame.h>
+#undef Py_BUILD_CORE
+#endif
+
 #include "base/env.h"
 #include "base/location.h"
 
 #include <frameobject.h>
 
+#include <algorithm>
 #include <atomic>
-#include <mutex>
+#include <iterator>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -36,9 +46,13 @@ std::unordered_map<PyCodeObject*, KnownCode>& known_code() {
   return *table;
 }
 
+// How often it has started anew.
+std::atomic<uint64_t> known_generation{0};
+
 // Valid until the next call.
 KnownCode& lookup(PyCodeObject* code) {
   if (known_code().size() >= kMostKnown && known_code().count(code) == 0) {
+    known_generation.fetch_add(1, std::memory_order_release);
     for (auto& [known, unused] : std::exchange(known_code(), {})) {
       Py_DECREF(known);
     }
@@ -51,11 +65,11 @@ KnownCode& lookup(PyCodeObject* code) {
   return it->second;
 }
 
-uint32_t location_of_frame(PyFrameObject* frame, PyCodeObject* code, KnownCode& known) {
-  int offset = PyFrame_GetLasti(frame);
+uint32_t location_in(PyCodeObject* code, KnownCode& known, int offset) {
   auto [it, inserted] = known.locations.try_emplace(offset, 0);
   if (inserted) {
-    it->second = intern_location({PyUnicode_AsUTF8(code->co_filename), PyFrame_GetLineNumber(frame),
+    it->second = intern_location({PyUnicode_AsUTF8(code->co_filename),
+                                  PyCode_Addr2Line(code, offset),
                                   PyUnicode_AsUTF8(code->co_qualname)});
   }
   return it->second;
@@ -64,14 +78,59 @@ uint32_t location_of_frame(PyFrameObject* frame, PyCodeObject* code, KnownCode& 
 // Where the operation of a graph came from, while the graph is traced; else 0.
 thread_local uint32_t graph_location = 0;
 
-// The innermost frame of the user's own code; 0 on threads without one (autograd's).
-uint32_t python_location() {
-  if (graph_location != 0) {
-    return graph_location;
+#ifdef TORCH_XLA_READS_FRAMES
+
+// Stands for code that is not the user's, in place of a location.
+constexpr uint32_t kLibrary = ~uint32_t{0};
+
+// What this thread has found lately, so that the interpreter's lock is taken for new places only.
+struct RecentPlaces {
+  struct Place {
+    PyCodeObject* code = nullptr;
+    int offset = 0;
+    uint32_t location = 0;
+  };
+  static constexpr size_t kCount = 1024;
+  uint64_t generation = 0;
+  Place places[kCount];
+
+  Place& find(PyCodeObject* code, int offset) {
+    if (const uint64_t now = known_generation.load(std::memory_order_acquire); now != generation) {
+      std::fill(std::begin(places), std::end(places), Place{});
+      generation = now;
+    }
+    const size_t hash = (reinterpret_cast<uintptr_t>(code) >> 4) * 31 + static_cast<size_t>(offset);
+    return places[hash % kCount];
   }
-  if (PyGILState_GetThisThreadState() == nullptr || !Py_IsInitialized()) {
-    return 0;
+};
+
+uint32_t learn_location(PyCodeObject* code, int offset) {
+  pybind11::gil_scoped_acquire gil;
+  KnownCode& known = lookup(code);
+  return known.library ? kLibrary : location_in(code, known, offset);
+}
+
+// A thread's own frames stand still while it is here, and keep their code alive: reading them needs
+// no lock.
+uint32_t location_of_frames(const PyThreadState* thread) {
+  thread_local RecentPlaces recent;
+  for (const _PyInterpreterFrame* frame = thread->cframe->current_frame; frame != nullptr;
+       frame = frame->previous) {
+    const int offset = _PyInterpreterFrame_LASTI(frame) * static_cast<int>(sizeof(_Py_CODEUNIT));
+    RecentPlaces::Place& place = recent.find(frame->f_code, offset);
+    if (place.code != frame->f_code || place.offset != offset) {
+      place = {frame->f_code, offset, learn_location(frame->f_code, offset)};
+    }
+    if (place.location != kLibrary) {
+      return place.location;
+    }
   }
+  return 0;
+}
+
+#else
+
+uint32_t location_of_frames(const PyThreadState*) {
   pybind11::gil_scoped_acquire gil;
   PyFrameObject* frame = PyThreadState_GetFrame(PyThreadState_Get());
   uint32_t result = 0;
@@ -79,7 +138,7 @@ uint32_t python_location() {
     PyCodeObject* code = PyFrame_GetCode(frame);
     KnownCode& known = lookup(code);
     if (!known.library) {
-      result = location_of_frame(frame, code, known);
+      result = location_in(code, known, PyFrame_GetLasti(frame));
     }
     Py_DECREF(code);
     PyFrameObject* back = PyFrame_GetBack(frame);
@@ -88,6 +147,17 @@ uint32_t python_location() {
   }
   Py_XDECREF(frame);
   return result;
+}
+
+#endif
+
+// The innermost frame of the user's own code; 0 on threads without one.
+uint32_t python_location() {
+  if (graph_location != 0) {
+    return graph_location;
+  }
+  const PyThreadState* thread = PyGILState_GetThisThreadState();
+  return thread == nullptr || !Py_IsInitialized() ? 0 : location_of_frames(thread);
 }
 
 }  // namespace

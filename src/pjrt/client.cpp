@@ -65,11 +65,12 @@ int device_count_hint() {
   if (spmd_enabled()) {
     return 1;
   }
-  std::string device = env::string("PJRT_DEVICE");
-  bool known_before_start = device == "CPU" || device == kNullDevice;
   // A forked child may ask: PyTorch counts devices in places that use none.
-  if (known_before_start && (!client_started() || in_forked_child)) {
-    return static_cast<int>(env::integer("CPU_NUM_DEVICES"));
+  if (!client_started() || in_forked_child) {
+    const std::string device = env::string("PJRT_DEVICE");
+    if (device == "CPU" || device == kNullDevice) {
+      return static_cast<int>(env::integer("CPU_NUM_DEVICES"));
+    }
   }
   return client().device_count();
 }

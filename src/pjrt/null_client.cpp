@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <mutex>
 
 namespace torch_xla::pjrt {
 
@@ -32,16 +33,16 @@ class NullBuffer final : public Buffer {
   void copy_to_host(void* destination, size_t nbytes) override {
     require_alive();
     if (nbytes > 0) {
-      std::memcpy(destination, bytes_, nbytes);
+      std::memcpy(destination, bytes(), nbytes);
     }
   }
   void* host_pointer() override {
     require_alive();
-    return bytes_;
+    return bytes();
   }
   BufferPtr copy_to_device(int device) override {
     auto copy = std::make_shared<NullBuffer>(client_, type_, device);
-    copy_to_host(copy->bytes_, static_cast<size_t>(nbytes_));
+    copy_to_host(copy->bytes(), static_cast<size_t>(nbytes_));
     return copy;
   }
   bool is_deleted() override { return deleted_.load(std::memory_order_relaxed); }
@@ -57,12 +58,23 @@ class NullBuffer final : public Buffer {
       throw Error("this buffer was donated to a program that has run: its value is gone");
     }
   }
+  // Zeros, made when somebody looks: a step must cost nothing but its host's time.
+  void* bytes() {
+    std::call_once(made_, [&] {
+      bytes_ = std::calloc(1, static_cast<size_t>(nbytes_ > 0 ? nbytes_ : 1));
+      if (bytes_ == nullptr) {
+        throw OutOfMemoryError("out of memory allocating " + std::to_string(nbytes_) + " bytes");
+      }
+    });
+    return bytes_;
+  }
   NullClient& client_;
   DeviceMemory& memory_;
   TensorType type_;
   int64_t nbytes_;
   int device_;
-  void* bytes_;
+  std::once_flag made_;
+  void* bytes_ = nullptr;
   std::atomic<bool> deleted_{false};
 };
 
@@ -155,12 +167,7 @@ NullBuffer::NullBuffer(NullClient& client, TensorType type, int device)
       memory_(client.memory(device)),
       type_(std::move(type)),
       nbytes_(type_.nbytes()),
-      device_(device),
-      // Untouched pages of a large block cost nothing.
-      bytes_(std::calloc(1, static_cast<size_t>(nbytes_ > 0 ? nbytes_ : 1))) {
-  if (bytes_ == nullptr) {
-    throw OutOfMemoryError("out of memory allocating " + std::to_string(nbytes_) + " bytes");
-  }
+      device_(device) {
   memory_.add(nbytes_);
 }
 

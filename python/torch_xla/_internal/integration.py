@@ -17,6 +17,7 @@ from torch._subclasses import fake_tensor
 
 from torch_xla import _XLAC
 from torch_xla._internal import (
+    backward,
     decompositions,
     device_module,
     higher_order,
@@ -38,6 +39,7 @@ def install() -> None:
     torch._register_device_module(type_name, device_module)  # type: ignore[no-untyped-call]
     _XLAC.set_decomposer(decompositions.decompose)
     hints.install()
+    backward.install()
     _keep_parameters_when_moving()
     sharing.install()
     _seed_with_torch()

@@ -1,0 +1,123 @@
+#include "record/backward_pass.h"
+
+#include "pjrt/client.h"
+#include "trace/tensor.h"
+
+#include <ATen/Context.h>
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace torch_xla {
+
+namespace {
+
+using torch::autograd::Engine;
+using torch::autograd::ReadyQueue;
+using Queues = std::vector<std::shared_ptr<ReadyQueue>>;
+
+// The engine's queues of nodes that are ready, which it shows to subclasses.
+struct EngineQueues : Engine {
+  static Queues& of_devices() {
+    return Engine::get_default_engine().*(&EngineQueues::device_ready_queues_);
+  }
+  static void set_of_this_thread(const std::shared_ptr<ReadyQueue>& queue) {
+    (Engine::get_default_engine().*(&EngineQueues::init_local_ready_queue))(queue);
+  }
+};
+
+// While the owner's pass runs, its own queue stands for those of all devices. The engine reads them
+// without a lock; so none of these objects is ever given up, and whichever it finds is served: by
+// its device's thread, or by the owner.
+struct Passes {
+  std::mutex mutex;
+  std::thread::id owner;
+  bool several_threads = false;
+  int depth = 0;
+  Queues devices;
+  std::shared_ptr<ReadyQueue> own;
+
+  void enter() {
+    if (depth++ == 0) {
+      EngineQueues::set_of_this_thread(own);
+      auto& queues = EngineQueues::of_devices();
+      std::fill(queues.begin(), queues.end(), own);
+    }
+  }
+  void leave() {
+    if (depth == 0 || --depth == 0) {
+      restore();
+    }
+  }
+  void restore() const {
+    std::copy(devices.begin(), devices.end(), EngineQueues::of_devices().begin());
+  }
+};
+
+Passes& passes() {
+  static auto* instance = new Passes;
+  return *instance;
+}
+
+// A backward pass of its own, without operators: the device's thread takes it up after all others.
+void pass_through(int device) {
+  namespace autograd = torch::autograd;
+  at::AutoGradMode with_grad(true);
+  at::Tensor leaf = empty_tensor(DType::Float, {1}, {1}, device).set_requires_grad(true);
+  at::Tensor result = leaf.view({1});
+  Engine::get_default_engine().execute({autograd::impl::gradient_edge(result)},
+                                       {empty_tensor(DType::Float, {1}, {1}, device)},
+                                       /*keep_graph=*/false, /*create_graph=*/false,
+                                       /*accumulate_grad=*/false,
+                                       {autograd::impl::gradient_edge(leaf)});
+}
+
+}  // namespace
+
+bool begin_backward_here() {
+  // Other accelerators' kernels expect their device's thread.
+  if (!pjrt::client_started() || at::hasCUDA() ||
+      torch::autograd::get_current_graph_task_id() != -1) {
+    return false;
+  }
+  Passes& all = passes();
+  std::lock_guard lock(all.mutex);
+  const std::thread::id self = std::this_thread::get_id();
+  if (all.owner == std::thread::id()) {
+    Engine::get_default_engine().initialize_device_threads_pool();
+    all.owner = self;
+    all.devices = EngineQueues::of_devices();
+    all.own = std::make_shared<ReadyQueue>();
+  }
+  if (all.owner != self && !all.several_threads) {
+    all.several_threads = true;
+    all.restore();
+  }
+  if (all.several_threads) {
+    return false;
+  }
+  all.enter();
+  return true;
+}
+
+void end_backward_here() {
+  std::lock_guard lock(passes().mutex);
+  passes().leave();
+}
+
+void drain_autograd_threads() {
+  if (!pjrt::client_started()) {
+    return;
+  }
+  for (int device = 0; device < pjrt::device_count_hint(); ++device) {
+    pass_through(device);
+  }
+}
+
+}  // namespace torch_xla
