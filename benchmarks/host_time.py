@@ -24,10 +24,9 @@ def step_of(workload: str, kind: str) -> Callable[[], object]:
     import torch
     import torch.nn.functional as F
     import torch_xla
+    from models import Decoder, DecoderConfig
     from torch import Tensor, nn
     from torch_xla.experimental.assume_pure import assume_pure
-
-    from models import Decoder, DecoderConfig
 
     name, _, size = workload.partition(" ")
     if name == "calls":

@@ -7,10 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 import torch_xla
+from process import output_of
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
-
-from process import output_of
 
 THREADS = 8
 
@@ -167,7 +166,10 @@ except ArithmeticError:
     pass
 else:
     raise AssertionError
-assert gradient_of(lambda x: checkpoint(lambda y: Double.apply(y), x, use_reentrant=True)) == [2, 2, 2]
+def again(x):
+    return checkpoint(Double.apply, x, use_reentrant=True)
+
+assert gradient_of(again) == [2, 2, 2]
 assert set(ran_on) == {here}
 
 # A second thread's pass, waited for in the midst of the first one's.

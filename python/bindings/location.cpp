@@ -68,9 +68,9 @@ KnownCode& lookup(PyCodeObject* code) {
 uint32_t location_in(PyCodeObject* code, KnownCode& known, int offset) {
   auto [it, inserted] = known.locations.try_emplace(offset, 0);
   if (inserted) {
-    it->second = intern_location({PyUnicode_AsUTF8(code->co_filename),
-                                  PyCode_Addr2Line(code, offset),
-                                  PyUnicode_AsUTF8(code->co_qualname)});
+    it->second =
+        intern_location({PyUnicode_AsUTF8(code->co_filename), PyCode_Addr2Line(code, offset),
+                         PyUnicode_AsUTF8(code->co_qualname)});
   }
   return it->second;
 }

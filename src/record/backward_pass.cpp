@@ -71,11 +71,10 @@ void pass_through(int device) {
   at::AutoGradMode with_grad(true);
   at::Tensor leaf = empty_tensor(DType::Float, {1}, {1}, device).set_requires_grad(true);
   at::Tensor result = leaf.view({1});
-  Engine::get_default_engine().execute({autograd::impl::gradient_edge(result)},
-                                       {empty_tensor(DType::Float, {1}, {1}, device)},
-                                       /*keep_graph=*/false, /*create_graph=*/false,
-                                       /*accumulate_grad=*/false,
-                                       {autograd::impl::gradient_edge(leaf)});
+  Engine::get_default_engine().execute(
+      {autograd::impl::gradient_edge(result)}, {empty_tensor(DType::Float, {1}, {1}, device)},
+      /*keep_graph=*/false, /*create_graph=*/false,
+      /*accumulate_grad=*/false, {autograd::impl::gradient_edge(leaf)});
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
 // On which thread PyTorch's autograd runs the device's part of a backward pass.
 //
-// It has a thread for each device, but none for the CPU, whose passes run on the thread that asks for
-// them. There the device's should run, too: a thread of its own costs two handovers a pass, and has a
-// second team of OpenMP threads, beside which the first one sleeps between any two kernels.
+// It has a thread for each device, but none for the CPU, whose passes run on the thread that asks
+// for them. There the device's should run, too: a thread of its own costs two handovers a pass, and
+// has a second team of OpenMP threads, beside which the first one sleeps between any two kernels.
 #pragma once
 
 namespace torch_xla {
