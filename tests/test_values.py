@@ -18,7 +18,8 @@ TOLERANCES = {
     torch.float64: (1e-9, 1e-12),
     torch.complex64: (2e-5, 2e-6),
 }
-if os.environ.get("PJRT_DEVICE") == "FOREIGN":  # keeps float64 in float32
+WITHOUT_DOUBLES = os.environ.get("PJRT_DEVICE") == "FOREIGN"  # float64 is float32 there
+if WITHOUT_DOUBLES:
     TOLERANCES[torch.float64] = TOLERANCES[torch.float32]
 # fmt: off
 NUMBERS = [
@@ -86,6 +87,8 @@ def compare(cases: Iterator[tuple[str, Program, tuple[Tensor, ...]]], **options:
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_special_floats(dtype: torch.dtype) -> None:
+    if dtype == torch.float64 and WITHOUT_DOUBLES:
+        pytest.skip("the largest are infinite in float32")
     numbers = torch.tensor(NUMBERS, dtype=dtype)
     left, right = (side.flatten() for side in torch.meshgrid(numbers, numbers, indexing="ij"))
 
