@@ -21,7 +21,7 @@ WITHOUT_PROGRAMS = [*sorted(HERE.glob("test_operators_*.py")), HERE / "test_trai
 # kernels of the host's, errors.
 FOREIGN = [
     HERE / "test_foreign.py",
-    *(HERE / f"test_semantics_{name}.py" for name in ("copy", "dtypes", "indexing", "views")),
+    *(HERE / f"test_semantics_{name}.py" for name in ("copy", "dtypes", "views")),
     HERE / "test_robustness_errors.py",
     HERE / "test_operators_sort.py",
 ]
