@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -25,11 +26,15 @@ def test_doubles_are_computed_in_floats(dtype: torch.dtype) -> None:
     single = torch.complex64 if dtype.is_complex else torch.float32
     assert there.dtype == dtype
     assert torch.equal(there.cpu(), third.to(single).to(dtype))
+
+    def scaled(device: str, number: float) -> torch.Tensor:
+        return (third.to(device) * number).exp() + torch.full(
+            (3,), number, dtype=dtype, device=device
+        )
+
     # As operands, literals, numbers that change, constants, and through a conversion.
     for number in (0.1, 0.2, 0.3):
-        assert_same(
-            lambda d, n=number: (third.to(d) * n).exp() + torch.full((3,), n, dtype=dtype, device=d)
-        )
+        assert_same(partial(scaled, number=number))
     assert_same(lambda d: third.to(single).to(d).to(dtype).cumsum(0).mean())
     assert_same(lambda d: torch.view_as_real(third.to(d) + 0j))
 

@@ -1,5 +1,6 @@
 """A custom operator may be defined again, as when a notebook's cell runs twice."""
 
+import pytest
 import torch
 from torch import Tensor
 from torch_xla.experimental.assume_pure import assume_pure
