@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 
@@ -20,10 +21,11 @@ import torch_xla  # noqa: E402, F401  (every test may use the device)
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--mode",
-        choices=("lazy", "eager", "pjrt", "interpreted"),
+        choices=("lazy", "eager", "pjrt", "interpreted", "foreign"),
         default="lazy",
         help="run the tests in this mode of the device (pjrt: eager, a program per operation; "
-        "interpreted: lazy, but no graph is ever compiled)",
+        "interpreted: lazy, but no graph is ever compiled; foreign: on a device that is not the "
+        "host, PJRT_DEVICE=FOREIGN)",
     )
     parser.addoption(
         "--full",
@@ -36,7 +38,16 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "lazy_only: tests what lazy mode alone promises, such as the number of programs"
     )
+    config.addinivalue_line(
+        "markers", "host_only: tests what the CPU platform alone can, such as float64's precision"
+    )
     mode = config.getoption("--mode")
+    if mode == "foreign":
+        os.environ["PJRT_DEVICE"] = "FOREIGN"
+        # What is float64 to PyTorch is computed in float32 there.
+        precisions = torch.testing._comparison._DTYPE_PRECISIONS
+        precisions[torch.float64] = precisions[torch.float32]
+        precisions[torch.complex128] = precisions[torch.complex64]
     # Programs are what most tests test; tests/test_tiers.py and --mode interpreted do the rest.
     if mode == "interpreted":
         os.environ["TORCH_XLA_TIERS"] = "never"
@@ -47,8 +58,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("--mode") != "lazy":
-        items[:] = [item for item in items if item.get_closest_marker("lazy_only") is None]
+    mode = config.getoption("--mode")
+    left_out = "" if mode == "lazy" else "host_only" if mode == "foreign" else "lazy_only"
+    items[:] = [item for item in items if item.get_closest_marker(left_out) is None]
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -10,6 +10,7 @@ import torch.distributed.checkpoint as dcp
 import torch_xla
 import torch_xla.distributed.parallel_loader as pl
 import torch_xla.distributed.spmd as xs
+import torch_xla.runtime as xr
 from models.decoder import DecoderLayer
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
@@ -145,8 +146,8 @@ def test_shardings_are_drawn(capsys: pytest.CaptureFixture[str], tmp_path: Path)
     text = xs.visualize_tensor_sharding(tensor, file=tmp_path / "picture.svg")
     assert text._repr_html_() == (tmp_path / "picture.svg").read_text()
     assert text in capsys.readouterr().out
-    assert "CPU 0,1,2,3" in text and "0:3" in text and "3:6" in text
+    assert f"{xr.device_type()} 0,1,2,3" in text and "0:3" in text and "3:6" in text
     assert (tmp_path / "picture.svg").read_text().count("<rect") == 2
-    assert "CPU 7" in xs.visualize_sharding("{devices=[2,4]0,1,2,3,4,5,6,7}")
+    assert f"{xr.device_type()} 7" in xs.visualize_sharding("{devices=[2,4]0,1,2,3,4,5,6,7}")
     with pytest.raises(xs.ShardingError, match="not sharded"):
         xs.visualize_tensor_sharding(torch.ones(2, device="xla"))

@@ -7,6 +7,7 @@ import torch
 import torch_xla
 import torch_xla.core.xla_model as xm
 import torch_xla.distributed.spmd as xs
+import torch_xla.runtime as xr
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import Partial, Replicate, Shard, distribute_module, distribute_tensor
@@ -126,7 +127,7 @@ def test_the_short_form_of_shardings():
     transposed = "{devices=[4,2]<=[2,4]T(1,0)}"
     assert debugging.construct_v1_sharding_str(transposed) == "{devices=[4,2]0,4,1,5,2,6,3,7}"
     assert debugging.construct_v1_sharding_str("{replicated}") == "{replicated}"
-    assert "CPU 7" in debugging.visualize_sharding("{devices=[2,4]<=[8]}")
+    assert f"{xr.device_type()} 7" in debugging.visualize_sharding("{devices=[2,4]<=[8]}")
 
 
 def test_other_names_for_marks():

@@ -87,7 +87,7 @@ def test_a_sharded_tensor_describes_itself() -> None:
     assert sharded.sharding_type == xs.ShardingType.PARTIAL
     assert sharded.mesh_shape == (2, 4) and sharded.partition_spec == ("x", None)
     shards = sharded.local_shards
-    assert [shard.shard_device for shard in shards] == [f"CPU:{i}" for i in range(8)]
+    assert [shard.shard_device for shard in shards] == [f"{xr.device_type()}:{i}" for i in range(8)]
     assert [shard.replica_id for shard in shards] == [0, 1, 2, 3] * 2
     assert shards[4].indices == [slice(4, 8, 1), slice(0, 6, 1)]
     assert torch.equal(sharded.full(), numbers(8, 6))

@@ -17,6 +17,14 @@ SUITE = [
     HERE / "test_robustness_threads.py",
 ]
 WITHOUT_PROGRAMS = [*sorted(HERE.glob("test_operators_*.py")), HERE / "test_training.py"]
+# What tells a device that is not the host from one that is: transfers, dtypes, operators without
+# kernels of the host's, errors.
+FOREIGN = [
+    HERE / "test_foreign.py",
+    *(HERE / f"test_semantics_{name}.py" for name in ("copy", "dtypes", "views")),
+    HERE / "test_robustness_errors.py",
+    HERE / "test_operators_sort.py",
+]
 
 if torch_xla.experimental.is_eager_mode():
     pytest.skip("the suite already runs in another mode", allow_module_level=True)
@@ -27,9 +35,10 @@ if torch_xla.experimental.is_eager_mode():
     [
         ("eager", SUITE + WITHOUT_PROGRAMS),
         ("pjrt", SUITE),
+        ("foreign", FOREIGN),
         ("interpreted", [*SUITE, *WITHOUT_PROGRAMS, HERE / "test_opinfo.py"]),
     ],
-    ids=["eager", "pjrt", "interpreted"],
+    ids=["eager", "pjrt", "foreign", "interpreted"],
 )
 def test_behaviours(mode: str, files: list[Path]) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]

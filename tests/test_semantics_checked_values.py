@@ -10,6 +10,8 @@ from compare import ramp
 from torch import Tensor, nn
 from torch_xla.experimental.assume_pure import assume_pure
 
+pytestmark = pytest.mark.host_only  # programs elsewhere call no kernels
+
 Call = Callable[[Tensor, Tensor], Tensor]
 
 # Of numbers [4, 3] and the index 4, or a value that is as wrong.

@@ -1,5 +1,6 @@
 """A custom operator may be defined again, as when a notebook's cell runs twice."""
 
+import pytest
 import torch
 from torch import Tensor
 from torch_xla.experimental.assume_pure import assume_pure
@@ -50,6 +51,7 @@ def test_what_was_recorded_before_is_still_run() -> None:
     assert pending.tolist() == [[2.0] * 3] * 2
 
 
+@pytest.mark.host_only
 def test_a_pure_function_calls_the_next_definition() -> None:
     _define(2.0)
     function = assume_pure(lambda x: _again(x) * 10)

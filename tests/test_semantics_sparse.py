@@ -128,7 +128,7 @@ REFUSED: dict[str, Callable[[], object]] = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_other_kinds_of_tensors_are_refused_at_the_call(name: str) -> None:
-    with pytest.raises((NotImplementedError, RuntimeError), match="the xla device has"):
+    with pytest.raises((NotImplementedError, RuntimeError), match="the xla device"):
         REFUSED[name]()
 
 

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch_xla.runtime as xr
 from process import TESTS, output_of, run_python
 
 FILES = sorted(path.name for path in TESTS.glob("spmd_*_cases.py"))
@@ -55,7 +56,7 @@ def test_the_guide_runs_as_it_stands() -> None:
     output = output_of(program, CPU_NUM_DEVICES="8")
     for layout in ("data parallel", "fsdp", "tensor parallel"):
         assert len(re.findall(rf"^{layout} [34]\.\d+$", output, re.MULTILINE)) == 3
-    assert "0:8 |" in output and "CPU 7" in output
+    assert "0:8 |" in output and f"{xr.device_type()} 7" in output
 
 
 def test_a_changed_sharding_is_the_reason_given_for_a_compilation() -> None:

@@ -442,8 +442,8 @@ def test_threads_share_what_is_compiled(counters: Counters) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    # Two graphs, and each once more: a sync gives what another thread is just dropping as a result.
-    assert counters("UncachedCompile") <= 4  # of eight
+    # What a thread is just dropping is no result of another thread's sync.
+    assert counters("UncachedCompile") <= 2  # of eight
 
 
 def test_memory_is_freed_at_the_last_use(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """Element-wise operators and reductions at special values: the CPU's results, dtype by dtype."""
 
 import math
+import os
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -17,6 +18,9 @@ TOLERANCES = {
     torch.float64: (1e-9, 1e-12),
     torch.complex64: (2e-5, 2e-6),
 }
+WITHOUT_DOUBLES = os.environ.get("PJRT_DEVICE") == "FOREIGN"  # float64 is float32 there
+if WITHOUT_DOUBLES:
+    TOLERANCES[torch.float64] = TOLERANCES[torch.float32]
 # fmt: off
 NUMBERS = [
     0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 2.0, -2.0, 3.0, -3.0, 0.25, 4.0, 8.0, 64.0,
@@ -83,6 +87,8 @@ def compare(cases: Iterator[tuple[str, Program, tuple[Tensor, ...]]], **options:
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_special_floats(dtype: torch.dtype) -> None:
+    if dtype == torch.float64 and WITHOUT_DOUBLES:
+        pytest.skip("the largest are infinite in float32")
     numbers = torch.tensor(NUMBERS, dtype=dtype)
     left, right = (side.flatten() for side in torch.meshgrid(numbers, numbers, indexing="ij"))
 

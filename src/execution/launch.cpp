@@ -47,14 +47,23 @@ class Flights {
     }
   }
 
+  // For all of them; then throws the first error.
   void wait() {
     std::deque<pjrt::CompletionPtr> flights;
     {
       std::lock_guard<std::mutex> lock(mutex_);
       flights.swap(flights_);
     }
+    std::exception_ptr first;
     for (const pjrt::CompletionPtr& flight : flights) {
-      await(flight);
+      try {
+        await(flight);
+      } catch (const Error&) {
+        first = first ? first : std::current_exception();
+      }
+    }
+    if (first) {
+      std::rethrow_exception(first);
     }
   }
 

@@ -100,7 +100,9 @@ at::Tensor to_cpu(const at::Tensor& tensor) {
 at::Tensor upload(const at::Tensor& source, int device) {
   check_host_constant(source);
   at::AutoDispatchBelowADInplaceOrView guard;
-  at::Tensor dense = source.resolve_conj().resolve_neg();
+  // What autograd makes for no gradient has no memory.
+  at::Tensor dense = source._is_zerotensor() ? at::zeros(source.sizes(), source.options())
+                                             : source.resolve_conj().resolve_neg();
   if (!is_dense_permutation(dense.sizes(), dense.strides())) {
     dense = dense.contiguous();
   }

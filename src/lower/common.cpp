@@ -1,5 +1,7 @@
 #include "lower/common.h"
 
+#include "pjrt/doubles.h"
+
 namespace torch_xla {
 
 namespace {
@@ -77,7 +79,7 @@ Val sign_bit(Builder& b, Val x) {
   if (c10::isReducedFloatingType(x.dtype())) {
     x = b.convert(x, DType::Float);
   }
-  DType integer = x.dtype() == DType::Double ? DType::Long : DType::Int;
+  DType integer = pjrt::device_dtype(x.dtype()) == DType::Double ? DType::Long : DType::Int;
   Val bits = b.bitcast_convert(x, {integer, x.dims()});
   return b.compare("LT", bits, b.scalar_like(bits, 0));
 }

@@ -5,6 +5,7 @@
 // interpreter must draw the same bits.
 #include "lower/activation.h"
 #include "lower/reduction.h"
+#include "pjrt/doubles.h"
 
 #include <cmath>
 #include <limits>
@@ -22,7 +23,7 @@ DType distribution_dtype(DType dtype) {
 }
 
 int significant_bits(DType dtype) {
-  switch (dtype) {
+  switch (pjrt::device_dtype(dtype)) {
     case DType::Double:
       return 53;
     case DType::Half:

@@ -1,6 +1,8 @@
 #include "lower/window.h"
 
+#include "base/error.h"
 #include "ir/window.h"
+#include "pjrt/doubles.h"
 
 #include <algorithm>
 #include <numeric>
@@ -60,6 +62,14 @@ Val bitcast_flat(Builder& b, Val flat, DType dtype) {
   }
   if (dtype == DType::Bool) {
     return b.convert(bitcast_flat(b, flat, DType::Byte), DType::Bool);
+  }
+  for (DType each : {from, dtype}) {
+    if (pjrt::device_dtype(each) != each) {
+      throw Error(std::string("the bytes of ") + c10::toString(from) + " are seen as " +
+                  c10::toString(dtype) + ", and this platform keeps " + c10::toString(each) +
+                  " as " + c10::toString(pjrt::device_dtype(each)) +
+                  ": convert to that first, or view a copy on the CPU");
+    }
   }
   int64_t n = flat.numel();
   int64_t old_width = width(from);

@@ -1,4 +1,7 @@
+#include "pjrt/doubles.h"
 #include "pjrt/plugin_client.h"
+
+#include <algorithm>
 
 namespace torch_xla::pjrt {
 
@@ -21,7 +24,12 @@ void call_back(PJRT_Error* error, void* pointer) {
 
 PluginBuffer::PluginBuffer(PluginClient& client, PJRT_Buffer* buffer, const TensorType& type,
                            int device)
-    : client_(client), buffer_(buffer), type_(type), nbytes_(type.nbytes()), device_(device) {
+    : client_(client),
+      buffer_(buffer),
+      type_(type),
+      nbytes_(type.nbytes()),
+      narrowed_(!has_doubles() && without_doubles(type.dtype) != type.dtype),
+      device_(device) {
   device_memory(device_).add(nbytes_);
 }
 
@@ -102,6 +110,16 @@ void PluginBuffer::copy_to_host(void* destination, size_t nbytes) {
     std::memcpy(destination, bytes, nbytes);
     return;
   }
+  if (!narrowed_) {
+    read(destination, nbytes);
+    return;
+  }
+  std::vector<float> floats(nbytes / sizeof(double));
+  read(floats.data(), floats.size() * sizeof(float));
+  std::copy(floats.begin(), floats.end(), static_cast<double*>(destination));
+}
+
+void PluginBuffer::read(void* destination, size_t nbytes) {
   Dims minor_to_major;
   for (size_t i = type_.dims.size(); i-- > 0;) {
     minor_to_major.push_back(static_cast<int64_t>(i));

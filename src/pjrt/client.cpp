@@ -1,6 +1,7 @@
 #include "pjrt/client.h"
 
 #include "base/env.h"
+#include "pjrt/foreign_plugin.h"
 #include "pjrt/fork_guard.h"
 #include "pjrt/null_client.h"
 #include "pjrt/plugin.h"
@@ -16,6 +17,7 @@ namespace torch_xla::pjrt {
 namespace {
 
 constexpr std::string_view kNullDevice = "NULL";
+constexpr std::string_view kForeignDevice = "FOREIGN";
 
 struct Process {
   std::mutex mutex;
@@ -31,14 +33,18 @@ std::unique_ptr<Client> start(const std::string& device, const std::string& plug
   if (device == kNullDevice) {
     return make_null_client(static_cast<int>(env::integer("CPU_NUM_DEVICES")));
   }
-  return start_plugin_client(plugin, device);
+  return device == kForeignDevice ? std::make_unique<PluginClient>(load_foreign(plugin), device)
+                                  : start_plugin_client(plugin, device);
 }
 
 Client& start_once() {
   // Found without the lock: the front end's finder may need Python's, which other threads hold
   // while they wait for ours.
   std::string device = env::string("PJRT_DEVICE");
-  std::string plugin = device == kNullDevice ? "" : find_plugin(device);
+  std::string plugin;
+  if (device != kNullDevice) {
+    plugin = find_plugin(device == kForeignDevice ? "CPU" : device);
+  }
   Process& p = process();
   std::lock_guard<std::mutex> lock(p.mutex);
   Client* running = p.client.load(std::memory_order_acquire);
@@ -68,7 +74,7 @@ int device_count_hint() {
   // A forked child may ask: PyTorch counts devices in places that use none.
   if (!client_started() || in_forked_child) {
     const std::string device = env::string("PJRT_DEVICE");
-    if (device == "CPU" || device == kNullDevice) {
+    if (device == "CPU" || device == kNullDevice || device == kForeignDevice) {
       return static_cast<int>(env::integer("CPU_NUM_DEVICES"));
     }
   }

@@ -45,6 +45,18 @@ void write_flag(std::string& message, std::string_view name, const std::string& 
 
 }  // namespace
 
+std::string encode_platform_flags(std::string_view platform) {
+  std::string message;
+  if (platform == "cpu") {
+    // By default XLA's CPU maximum(1, NaN) is 1 or NaN, whichever way the operands stand.
+    write_flag(message, "xla_cpu_enable_fast_min_max", false);
+    // More parts than processors compile no faster, and each has memory mappings of its own.
+    unsigned parts = std::clamp(std::thread::hardware_concurrency(), 1u, 32u);
+    write_flag(message, "xla_cpu_parallel_codegen_split_count", std::to_string(parts));
+  }
+  return message;
+}
+
 std::string encode_compile_options(const CompileOptions& options, std::string_view platform) {
   std::string build;
   wire::write_integer(build, kDeviceOrdinal, -1);
@@ -61,13 +73,7 @@ std::string encode_compile_options(const CompileOptions& options, std::string_vi
   if (options.replicas == 1 && options.partitions == 1) {
     wire::write_integer(message, kCompilePortable, 1);  // one program runs on any device
   }
-  if (platform == "cpu") {
-    // By default XLA's CPU maximum(1, NaN) is 1 or NaN, whichever way the operands stand.
-    write_flag(message, "xla_cpu_enable_fast_min_max", false);
-    // More parts than processors compile no faster, and each has memory mappings of its own.
-    unsigned parts = std::clamp(std::thread::hardware_concurrency(), 1u, 32u);
-    write_flag(message, "xla_cpu_parallel_codegen_split_count", std::to_string(parts));
-  }
+  message += encode_platform_flags(platform);
   for (const auto& [name, value] : options.xla_options) {
     write_flag(message, name, value);
   }

@@ -2,6 +2,7 @@
 
 #include "base/env.h"
 #include "pjrt/compile_options.h"
+#include "pjrt/doubles.h"
 #include "pjrt/ffi_extension.h"
 #include "pjrt/host_malloc.h"
 #include "pjrt/key_value.h"
@@ -84,6 +85,8 @@ PluginClient::PluginClient(Api api, const std::string& device_type) : api_(std::
   platform_name_.assign(name.platform_name, name.platform_name_size);
   if (host_memory()) {
     keep_freed_memory(api_.plugin());
+  } else {
+    set_has_doubles(takes_doubles());
   }
   plugin_version_ = describe_version();
   fingerprint_ = platform_name_ + "|" + plugin_version_ + "|" +
@@ -132,6 +135,11 @@ void PluginClient::number_devices() {
     auto found = std::lower_bound(ids.begin(), ids.end(), id_of(device));
     partitions_.push_back(static_cast<int>(found - ids.begin()));
   }
+  for (size_t i = 0; i < devices_.size(); ++i) {
+    by_partition_.push_back(static_cast<int>(i));
+  }
+  std::sort(by_partition_.begin(), by_partition_.end(),
+            [this](int a, int b) { return partition_of(a) < partition_of(b); });
   if (processes().count > 1 && static_cast<size_t>(global_devices_) == devices_.size()) {
     throw Error("the PJRT plugin " + api_.plugin() + " does not connect processes: this one is " +
                 std::to_string(processes().index) + " of " + std::to_string(processes().count) +
@@ -185,17 +193,36 @@ std::string PluginClient::device_description(int index) const {
   return {text.to_string, text.to_string_size};
 }
 
+// No call of the interface tells, so it is tried.
+bool PluginClient::takes_doubles() {
+  const double some = 0.5;
+  try {
+    buffer_from_host(&some, {DType::Double, {}}, 0, nullptr)->await_ready();
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 Client::MemoryStats PluginClient::memory_stats(int index) {
   auto args = PJRT_ARGS(PJRT_Device_MemoryStats);
   args.device = device(index);
   const DeviceMemory& memory = device_memory(index);
   MemoryStats stats{memory.in_use(), host_memory_bytes(), memory.peak()};
-  if (!host_memory()) {  // CPU plugins do not count
-    PJRT_CALL(api_, PJRT_Device_MemoryStats, args);
-    stats.bytes_in_use = args.bytes_in_use;
-    stats.bytes_limit = args.bytes_limit_is_set ? args.bytes_limit : 0;
-    stats.peak_bytes = args.peak_bytes_in_use_is_set ? args.peak_bytes_in_use : args.bytes_in_use;
+  if (host_memory()) {
+    return stats;  // CPU plugins do not count
   }
+  stats.bytes_limit = 0;
+  if (!api_.offers(&PJRT_Api::PJRT_Device_MemoryStats)) {
+    return stats;
+  }
+  if (PJRT_Error* error = api_.table().PJRT_Device_MemoryStats(&args)) {
+    api_.discard(error);  // nor do all others
+    return stats;
+  }
+  stats.bytes_in_use = args.bytes_in_use;
+  stats.bytes_limit = args.bytes_limit_is_set ? args.bytes_limit : 0;
+  stats.peak_bytes = args.peak_bytes_in_use_is_set ? args.peak_bytes_in_use : args.bytes_in_use;
   return stats;
 }
 
@@ -205,10 +232,18 @@ BufferPtr PluginClient::buffer_from_host(const void* data, const TensorType& typ
   if (data == nullptr && type.numel() > 0) {
     throw Error("cannot copy " + std::to_string(type.nbytes()) + " bytes from a null pointer");
   }
+  const DType dtype = has_doubles() ? type.dtype : without_doubles(type.dtype);
+  if (dtype != type.dtype) {
+    const auto* wide = static_cast<const double*>(data);
+    const auto count = static_cast<size_t>(type.nbytes()) / sizeof(double);
+    auto floats = std::make_shared<std::vector<float>>(wide, wide + count);
+    data = floats->data();
+    keep_alive = std::move(floats);
+  }
   auto args = PJRT_ARGS(PJRT_Client_BufferFromHostBuffer);
   args.client = client_;
   args.data = data == nullptr ? kNothing : data;  // of an array without elements
-  args.type = buffer_type(type.dtype);
+  args.type = buffer_type(dtype);
   args.dims = type.dims.data();
   args.num_dims = type.dims.size();
   args.host_buffer_semantics = keep_alive ? PJRT_HostBufferSemantics_kImmutableZeroCopy

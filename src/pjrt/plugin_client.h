@@ -37,11 +37,13 @@ class PluginBuffer final : public Buffer {
  private:
   void require_alive() const;
   PJRT_Event* ready_event() const;
+  void read(void* destination, size_t nbytes);
 
   PluginClient& client_;
   PJRT_Buffer* buffer_;
   TensorType type_;
-  int64_t nbytes_;
+  int64_t nbytes_;  // of the value's type
+  bool narrowed_;   // the device keeps the value without doubles (pjrt/doubles.h)
   int device_;
   std::atomic<bool> deleted_{false};
   std::atomic<bool> ready_{false};
@@ -66,7 +68,8 @@ class PluginExecutable final : public Executable {
   void release() noexcept;
   // The optimised program: its format, "hlo", "hlo_with_config" or another, and its bytes.
   std::pair<std::string, std::string> optimized_program();
-  std::vector<BufferPtr> wrap(const std::vector<PJRT_Buffer*>& raw, int device);
+  std::vector<BufferPtr> wrap(const std::vector<PJRT_Buffer*>& raw,
+                              const std::vector<int>& devices);
 
   PluginClient& client_;
   PJRT_LoadedExecutable* loaded_;
@@ -104,17 +107,21 @@ class PluginClient final : public Client {
   void register_ffi_handler(const std::string& name, void* handler) override;
 
   const Api& api() const { return api_; }
+  // Numbers of the addressable devices, in the order of their partitions.
+  const std::vector<int>& by_partition() const { return by_partition_; }
   PJRT_Device* device(int index) const;
 
  private:
   void create(const std::string& device_type);
   void number_devices();
   std::string describe_version() const;
+  bool takes_doubles();
 
   Api api_;
   PJRT_Client* client_ = nullptr;
   std::vector<PJRT_Device*> devices_;
   std::vector<int> partitions_;  // parallel to devices_
+  std::vector<int> by_partition_;
   int global_devices_ = 0;
   std::string platform_name_, plugin_version_, fingerprint_;
 };

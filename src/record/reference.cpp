@@ -2,7 +2,6 @@
 
 #include "base/interrupt.h"
 #include "host_ops/one_thread.h"
-#include "pjrt/client.h"
 #include "trace/tensor.h"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -143,13 +142,13 @@ bool takes_generator(const c10::OperatorHandle& op) {
   return op.schema().argumentIndexWithName("generator").has_value();
 }
 
-// The CPU is the reference where the platform is the host. What gradients are made of comes from
-// PyTorch, not from the user: statistics of a 16-bit normalisation, say, are float32 here and on
-// meta, but not on the CPU.
+// The CPU is the reference, on all platforms: a mistake is one everywhere. What gradients are made
+// of comes from PyTorch, not from the user: statistics of a 16-bit normalisation, say, are float32
+// here and on meta, but not on the CPU.
 bool cpu_is_reference(const OpInfo& info) {
   const bool gradient = info.name.find("_backward") != std::string::npos;
   return (!info.random || takes_generator(info.op)) && !gradient &&
-         info.name.rfind("aten::", 0) == 0 && pjrt::client().host_memory();
+         info.name.rfind("aten::", 0) == 0;
 }
 
 // Meta kernels word some errors differently from the CPU's and let some dtypes pass: the CPU is

@@ -1,4 +1,5 @@
 #include "base/error.h"
+#include "pjrt/doubles.h"
 #include "stablehlo/builder.h"
 
 #include <bit>
@@ -8,7 +9,7 @@
 namespace torch_xla::stablehlo {
 
 std::string_view element_type_string(DType dtype) {
-  switch (dtype) {
+  switch (pjrt::device_dtype(dtype)) {
     case DType::Bool:
       return "i1";
     case DType::Byte:
@@ -119,6 +120,7 @@ std::string integer_text(Number value, DType dtype) {
 }  // namespace
 
 std::string number_text(Number value, DType dtype) {
+  dtype = pjrt::device_dtype(dtype);
   if (c10::isComplexType(dtype)) {
     DType part = c10::toRealValueType(dtype);
     std::complex<double> c = value.to_complex();

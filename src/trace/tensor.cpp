@@ -25,8 +25,15 @@ void* reserve_address(int64_t nbytes) {
 
 // The context of a DataPtr is the address of a StatePtr: of the state's own, or, where storages
 // share a state, of one for each of the others.
-void drop_state(void* context) { StatePtr dropped = std::move(*static_cast<StatePtr*>(context)); }
-void delete_shared(void* context) { delete static_cast<StatePtr*>(context); }
+void drop_state(void* context) {
+  StatePtr dropped = std::move(*static_cast<StatePtr*>(context));
+  dropped->count_storage(-1);
+}
+void delete_shared(void* context) {
+  auto* shared = static_cast<StatePtr*>(context);
+  (*shared)->count_storage(-1);
+  delete shared;
+}
 
 c10::DataPtr make_data(int64_t nbytes, int device) {
   auto state = std::make_shared<StorageState>(device, current_scope_ptr());
@@ -143,8 +150,10 @@ c10::Storage make_storage(int64_t nbytes, int device) {
 }
 
 c10::Storage share_storage(const c10::Storage& storage) {
-  c10::DataPtr data(const_cast<void*>(storage.data()), new StatePtr(state_of(storage)),
-                    &delete_shared, storage.device());
+  const StatePtr& state = state_of(storage);
+  state->count_storage(1);
+  c10::DataPtr data(const_cast<void*>(storage.data()), new StatePtr(state), &delete_shared,
+                    storage.device());
   return c10::Storage(c10::Storage::use_byte_size_t(), storage.nbytes(), std::move(data),
                       &allocator(), true);
 }

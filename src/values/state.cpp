@@ -247,8 +247,10 @@ class PendingList {
     std::vector<StatePtr> result;
     result.reserve(size_);
     for (StorageState* state = head_; state != nullptr; state = state->next_) {
-      // One that is being destroyed waits for the trace lock and is not revived.
-      if (StatePtr alive = state->weak_from_this().lock()) {
+      // One whose storage is gone is of no use, though another thread's sync may hold it; one that
+      // is being destroyed waits for the trace lock and is not revived.
+      StatePtr alive = state->storages_ > 0 ? state->weak_from_this().lock() : nullptr;
+      if (alive) {
         result.push_back(std::move(alive));
       }
     }

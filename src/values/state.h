@@ -135,6 +135,10 @@ struct StorageState : std::enable_shared_from_this<StorageState> {
   // The reference that the storage's DataPtr is, here so that it needs no memory of its own.
   std::shared_ptr<StorageState> storage_reference;
 
+  // For storages that share the state, and storages that are gone. Without any left nothing can
+  // read it any more, even if a sync of another thread still holds it. Not guarded.
+  void count_storage(int change) { storages_ += change; }
+
   // Scratch of whoever walks over storages with the trace lock held: valid while `epoch` is its
   // own.
   struct Visit {
@@ -150,6 +154,7 @@ struct StorageState : std::enable_shared_from_this<StorageState> {
   StorageState* previous_ = nullptr;
   StorageState* next_ = nullptr;
   bool linked_ = false;
+  std::atomic<int> storages_{1};  // or what it is for instead
 };
 using StatePtr = std::shared_ptr<StorageState>;
 
