@@ -49,6 +49,38 @@ def test_pure_functions_still_refuse_what_depends_on_arguments() -> None:
         function(torch.ones(3, device="xla"))
 
 
+def test_leaves_that_a_pure_function_makes_are_leaves_outside() -> None:
+    def program(device: str) -> list[object]:
+        weight = ramp(3, device=device).requires_grad_()
+
+        def make(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            leaf = (x * 2).detach().requires_grad_()
+            return leaf, leaf * leaf * weight, leaf.view(-1)[1:]
+
+        function = make if device == "cpu" else assume_pure(make)
+        seen: list[object] = []
+        for shift in (0.0, 1.0):
+            leaf, product, tail = function(ramp(3, device=device) + shift)
+            seen += [leaf.requires_grad, leaf.is_leaf, product.requires_grad]
+            (again,) = torch.autograd.grad(product.sum(), leaf, retain_graph=True)
+            (product.sum() + tail.sum()).backward()
+            seen += [again, leaf.grad, weight.grad]
+        return seen
+
+    assert_same(program)
+
+
+def test_gradients_of_gradients_of_leaves_that_a_pure_function_makes_are_refused() -> None:
+    @assume_pure
+    def make(x: Tensor) -> tuple[Tensor, Tensor]:
+        leaf = x.clone().requires_grad_()
+        return leaf, leaf * leaf
+
+    leaf, product = make(ramp(3, device="xla"))
+    with pytest.raises(RuntimeError, match="made and returns, and cannot be differentiated twice"):
+        torch.autograd.grad(product.sum(), leaf, create_graph=True)
+
+
 # ---- operators ----------------------------------------------------------------------------------
 
 
