@@ -71,7 +71,7 @@ def saved(tensor: Tensor) -> Tensor:
     torch.save({"x": tensor.detach(), "rows": [tensor.detach()]}, file)
     file.seek(0)
     loaded = torch.load(file, weights_only=True)
-    loaded["rows"][0].add_(1)  # shares its memory with the other one
+    loaded["rows"][0].fill_(1)  # shares its memory with the other one
     return loaded["x"]
 
 
@@ -81,6 +81,25 @@ def copied(tensor: Tensor) -> Tensor:
     return first.detach()
 
 
+def first(result: Tensor, leaf: Tensor, create_graph: bool = False) -> Tensor:
+    loss = (result * result * result).sum().abs()
+    return torch.autograd.grad(
+        loss, leaf, retain_graph=True, create_graph=create_graph, materialize_grads=True
+    )[0]
+
+
+def second(result: Tensor, leaf: Tensor) -> Tensor:
+    gradient = first(result, leaf, create_graph=True)
+    if not gradient.requires_grad:
+        return gradient
+    return torch.autograd.grad(gradient.sum(), leaf, retain_graph=True, materialize_grads=True)[0]
+
+
+def through_numpy(tensor: Tensor) -> Tensor:
+    array = tensor.detach().cpu().resolve_conj().resolve_neg().numpy().copy()
+    return torch.from_numpy(array).to(tensor.device)
+
+
 def hooked(tensor: Tensor) -> Tensor:
     result = tensor * 2
     result.register_hook(lambda gradient: gradient * 3)
@@ -88,6 +107,7 @@ def hooked(tensor: Tensor) -> Tensor:
 
 
 def scale_grad(leaf: Tensor) -> None:
+    assert leaf.grad is not None
     leaf.grad.mul_(2)
 
 

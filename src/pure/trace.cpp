@@ -185,6 +185,9 @@ class Tracer {
       TraceLock lock;
       leaves = scope_->leaves();
     }
+    for (int32_t marked : trace_.marked) {
+      leaves.push_back({trace_.arguments[marked], arguments_[marked].grad()});
+    }
     for (const TraceScope::Leaf& leaf : leaves) {
       const at::Tensor& now = leaf.tensor.grad();
       Trace::Leaf learnt{place_of_gradient(leaf.tensor), leaf.gradient};

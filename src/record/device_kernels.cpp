@@ -201,7 +201,8 @@ std::vector<Tensor> tensor_split(const Tensor& self, const Tensor& places, int64
     return at::tensor_split(self, places.item<int64_t>(), dim);
   }
   const Tensor host = places.cpu().contiguous();
-  return at::tensor_split(self, c10::IntArrayRef(host.const_data_ptr<int64_t>(), host.numel()), dim);
+  return at::tensor_split(self, c10::IntArrayRef(host.const_data_ptr<int64_t>(), host.numel()),
+                          dim);
 }
 
 c10::Scalar local_scalar_dense(const Tensor& self) {
