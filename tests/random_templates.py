@@ -41,7 +41,7 @@ torch._foreach_add_([{w}, {v}.clone()], {k}) | torch._foreach_mul_([{w}], [{y}])
 {w}.set_({v}.clone()) | {w}.relu_() | {w}.exp_() | {w}.pow_(2) | {w}.remainder_(3) | {w}.fmod_(2)
 {w}.conj().mul_({k}) | {w}.floor_() | {c}.real.mul_({k}) | {c}.imag.add_({s})
 {c}.conj()[{I}] = {s} | {c}.conj().imag.zero_() | {w}.eq_({y})
-{w}.index_put_(({ix},), {v}[0] * 2) | {w}.index_put_(({ix},), {v}[0], accumulate=True)
+{w}.index_put_(({ix},), {v}[0] * 2) | {w}.index_put_(({ix},), {v}[0].clone(), accumulate=True)
 {w}[{R}] = {s} | {w}[{R}] += {k} | {w}.unfold({d}, 1, 1).add_({k}) | {w}.swapaxes_({d}, {D})
 {w}.fill_diagonal_({s}) | {w}.bitwise_not_() | {w}.div_({k}) | {w}.masked_fill_({M}, {s})
 {w}.where({M}, {s}) | {w}[{lead}] = {s} | {w}[..., ::2] -= {k} | {w}[...] = {y}
@@ -129,9 +129,9 @@ torch.squeeze({x}, (0, {d})) | {x}.view_as({v}).detach() | torch.real({x}) | {f}
 MORE_WRITES = """
 {w}.data = {v} * 2 | {w}.data = {x}.clone() | {w}.set_({x}) | {w}.set_({v})
 {w}.set_({v}.untyped_storage(), 0, {v}.shape) | {w}.as_strided_({apart}) | {w}.data.zero_()
-{w}.expand_as({w}).add_({k}) | {w}.index_put_(({ix}, {ix}), {v}[0, 0], accumulate=True)
+{w}.expand_as({w}).add_({k}) | {w}.index_put_(({ix}, {ix}), {v}[0, 0].clone(), accumulate=True)
 {w}.index_put_(({ix}, {ix}), {v}[:1, 0] * 2) | {w}[{J}] = {v}[{lead}] | {w}[{M}] += {k}
-{w}.index_put_(({ix} * 0,), {v}[0], accumulate=True) | {w}[{M}] = {y} | {w}[None, ..., None] += {k}
+{w}.index_put_(({ix} * 0,), {v}[0].clone(), accumulate=True) | {w}[{M}] = {y} | {w}[None, ..., None] += {k}
 {w}.index_put_(({v} == {v},), {v}.flatten()) | {w}[{v} > 0] *= {k} | {w}[{b}] = {s}
 {w}.scatter_reduce_({d}, {v}.long() * 0, {v}.clone(), "sum", include_self=False)
 {w}.scatter_reduce_({d}, {v}.long() * 0, {v}.clone(), "amax")

@@ -207,6 +207,9 @@ def test_a_write_of_nothing_through_an_expanded_dimension() -> None:
         lambda x: x.__setitem__([-5], 1.0),
         lambda x: x.index_put_((torch.tensor([7], device=x.device),), x[0].clone()),
         lambda x: x.index_select(1, torch.tensor([4], device=x.device)),
+        lambda x: x.index_select(1, torch.tensor([-1], device=x.device)),
+        lambda x: x.index_copy_(1, torch.tensor([-1], device=x.device), x[:, :1]),
+        lambda x: x.index_add_(1, torch.tensor([-1], device=x.device), x[:, :1]),
     ],
 )
 def test_indices_the_host_gave_are_checked_at_the_call(use: Callable[[Tensor], object]) -> None:
