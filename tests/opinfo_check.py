@@ -20,6 +20,7 @@ CATEGORIES = {
     "int64": torch.int64,
     "bool": torch.bool,
     "bfloat16": torch.bfloat16,
+    "complex64": torch.complex64,
 }
 FORMATTED_OPS = {op.formatted_name: op for op in op_db}
 

@@ -12,11 +12,12 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import IO, Any
 
 CATEGORIES = ("float32", "gradient", "inplace", "int64", "bool", "bfloat16")
+SLOW_CATEGORIES = ("complex64",)  # only when they are asked for
 Result = dict[str, Any]
 
 
@@ -96,6 +97,7 @@ def run(
     limit: int | None = 3,
     workers: int = 2,
     seconds_per_sample: float = 60.0,
+    report: Callable[[Result], None] = lambda result: None,
 ) -> list[Result]:
     """One result per operator and category, in order of operator and category."""
     categories = tuple(categories)
@@ -114,6 +116,7 @@ def run(
                 break
             for category in categories:
                 results[name, category] = worker.ask(name, category, limit)
+                report(results[name, category])
         if worker.process is not None:
             worker.stop()
 
@@ -146,7 +149,9 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ops", default="", help="regular expression for operator names")
-    parser.add_argument("--categories", nargs="+", default=CATEGORIES, choices=CATEGORIES)
+    parser.add_argument(
+        "--categories", nargs="+", default=CATEGORIES, choices=CATEGORIES + SLOW_CATEGORIES
+    )
     parser.add_argument("--device", default="xla")
     parser.add_argument("--limit", type=int, default=3, help="samples per operator and category")
     parser.add_argument("--all", action="store_true", help="every sample of the database")
@@ -156,10 +161,13 @@ def main() -> None:
 
     names = [name for name in FORMATTED_OPS if re.search(options.ops, name)]
     limit = None if options.all else options.limit
-    results = run(names, options.categories, options.device, limit, options.workers)
-    for result in results:
+
+    def report(result: Result) -> None:
         if result["status"] not in ("pass", "skip"):
-            print(f"{result['status']:6s} {result['op']} [{result['category']}] {result['detail']}")
+            line = f"{result['status']:6s} {result['op']} [{result['category']}] {result['detail']}"
+            print(line, flush=True)
+
+    results = run(names, options.categories, options.device, limit, options.workers, report=report)
     print(summary(results))
     if options.json:
         Path(options.json).write_text(json.dumps(results, indent=1))

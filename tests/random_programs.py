@@ -5,10 +5,13 @@ fit, and is tried on the CPU before it joins the program.
 
 import random
 import re
+import warnings
 from dataclasses import dataclass, field
 from typing import Any
 
+import random_helpers
 import torch
+from random_templates import PLAIN, READING, TABLES
 from torch import Tensor
 
 DTYPES = [torch.float32] * 5 + [torch.float64, torch.int64, torch.int64, torch.int32, torch.uint8]
@@ -33,6 +36,7 @@ def values(seed: int, sizes: tuple[int, ...], dtype: torch.dtype, device: str) -
 class Line:
     text: str
     reads: bool = False  # a value on the host: pure functions refuse it
+    plain: bool = False  # no part of a function
     raises: bool = False
 
 
@@ -47,6 +51,10 @@ class Program:
         return any(line.reads for line in self.lines)
 
     @property
+    def plain(self) -> bool:
+        return any(line.plain for line in self.lines)
+
+    @property
     def raises(self) -> bool:
         return any(line.raises for line in self.lines)
 
@@ -57,147 +65,7 @@ class Program:
         return "\n".join([*self.inputs, *(line.text for line in self.lines)])
 
 
-# Fields: x any tensor, f floating, i integral, b bool, c complex, r that takes part in autograd,
-# e whose values are exact; y broadcasts with the first one; w may be written (o: of the dtype and
-# sizes of the first); d, D its dimensions; n an index in d, s a number, k a small one; I an
-# index of the first, R one that reads values, J of device tensors; p a permutation, t a dtype.
-VIEWS = """
-{x}[{I}] | {x}[{I}] | {x}[{I}] | {x}.transpose({d}, {D}) | {x}.permute({p}) | {x}.unsqueeze({d})
-{x}.squeeze() | {x}.squeeze({d}) | {x}.flatten() | {x}.reshape(-1) | {x}.expand(2, *{v}.shape)
-{x}.unsqueeze(0).expand(3, *[-1] * {v}.dim()) | {x}.narrow({d}, 0, 1) | {x}.select({d}, {n})
-{x}.unfold({d}, 1, 1) | {x}.unfold({d}, min(2, {v}.size({d})), 1) | {x}.diagonal()
-{x}.movedim({d}, {D}) | {x}.diagonal(1, {d}, {D}) | {c}.real | {c}.imag | {c}.conj()
-torch.view_as_real({c}.resolve_conj()) | {x}.conj() | {x}.chunk(2, {d})[0] | {x}.split(2, {d})[-1]
-{x}.unbind({d})[-1] | {x}.detach() | {x}.contiguous() | {x}.mT | {x}.swapaxes({d}, {D})
-{x}.view({v}.shape) | {x}.view(-1) | {x}.as_strided({strided}) | {x}.as_strided({strided})
-{x}.view_as({v}) | {x}.data | {x}.ravel() | {x}.tensor_split(2, {d})[1]
-{x}.unflatten({d}, (-1, 1)) | {x}.T | {x}.expand_as({v}) | {x}.adjoint()
-torch.view_as_complex({f}.unsqueeze(-1).repeat({ones}, 2)) | {c}.conj().imag
-({c}.conj()[{I}]).real | {x}.view(torch.uint8) | {x}.clone().view(torch.int8)
-torch._neg_view({f}) | {x}.broadcast_to(2, *{v}.shape)
-"""
-WRITES = """
-{w}[{I}] = {s} | {w}[{I}] += {s} | {w}[{I}] *= {k} | {w}[{I}] = {vy} | {w}[{J}] = {s}
-{w}[{M}] = {s} | {w}[{J}] += {k} | {w}.add_({s}) | {w}.mul_({k}) | {w}.sub_({y})
-{w}.add_({y}, alpha={k}) | {w}.copy_({y}) | {w}.zero_() | {w}.fill_({s}) | {w}.neg_()
-{w}.clamp_(-1, 2) | {w}.abs_() | {w}.masked_fill_({v} == {v}, {s})
-{w}.index_fill_({d}, {ix}, {s}) | {w}.index_add_({d}, {ix}, {v}[{lead}[0, 0]])
-{w}.index_copy_({d}, {ix}[:1], {v}.narrow({d}, 0, 1)) | {w}.cumsum_({d}) | {w}.tril_()
-{w}.triu_(1) | {w}.scatter_({d}, {v}.narrow({d}, 0, 1).long() * 0, {s})
-{w}.scatter_add_({d}, {v}.long() * 0, {v}.clone()) | {w}.unsqueeze_({d}) | {w}.squeeze_()
-{w}.transpose_({d}, {D}) | {w}.t_() | {w}.data.add_({k}) | torch.add({y}, {k}, out={w})
-torch.mul({v}, {y}, out={w}) | {w}.logical_not_() | {w}.square_()
-{w}.transpose({d}, {D}).add_({k}) | {w}[{I}].mul_({k}) | {w}.select({d}, {n}).zero_()
-{w}.diagonal().fill_({s}) | {w}.view(-1)[::2] = {s} | {w}.flatten()[1:] = {s}
-{w}.unsqueeze(0).expand(2, *{v}.shape).add_(1) | {w}.expand(2, *{v}.shape).copy_({v})
-{w}.detach().mul_({k}) | {w}.as_strided({strided}).add_({k}) | {w}.as_strided({strided}).zero_()
-{w}.sigmoid_() | {w}.addcmul_({y}, {y}, value=0.5) | {w}.lerp_({v} * 2, 0.25)
-torch._foreach_add_([{w}, {v}.clone()], {k}) | torch._foreach_mul_([{w}], [{y}])
-{w}.set_({v}.clone()) | {w}.relu_() | {w}.exp_() | {w}.pow_(2) | {w}.remainder_(3) | {w}.fmod_(2)
-{w}.conj().mul_({k}) | {w}.floor_() | {c}.real.mul_({k}) | {c}.imag.add_({s})
-{c}.conj()[{I}] = {s} | {c}.conj().imag.zero_() | {w}.eq_({y})
-{w}.index_put_(({ix},), {v}[0] * 2) | {w}.index_put_(({ix},), {v}[0], accumulate=True)
-{w}[{R}] = {s} | {w}[{R}] += {k} | {w}.unfold({d}, 1, 1).add_({k}) | {w}.swapaxes_({d}, {D})
-{w}.fill_diagonal_({s}) | {w}.bitwise_not_() | {w}.div_({k}) | {w}.masked_fill_({M}, {s})
-{w}.where({M}, {s}) | {w}[{lead}] = {s} | {w}[..., ::2] -= {k} | {w}[...] = {y}
-{w}.floor_divide_({k}) | {w}.put_({ix} * 0, {v}.flatten()[:1].expand({ix}.shape[0]))
-{w}.masked_scatter_({M}, {v} * 2) | torch.sum({v}, {d}, out={w}) | {w}.resize_({v}.shape)
-{w}.requires_grad_() | {w}.unbind({d})[0].add_({k}) | {w}.baddbmm_({v}, {v}) | {w}.cumprod_({d})
-{w}.view(torch.uint8)[...] = 0 | torch._neg_view({w}).add_({k}) | {w}.real.add_({k})
-{w}.T.zero_() | {w} += {y} | {w} *= {k}
-"""
-ELEMENTWISE = """
-{x} + {s} | {x} * {s} | {x} - {y} | {x} + {y} | {x} * {y} | {x} / {k} | {x} + {y} | {s} - {x}
--{x} | {x}.abs() | {x}.square() | {e}.sign() | {f}.sin() | {f}.tanh() | {f}.sigmoid()
-torch.relu({x}) | {f}.clamp(-3, 3).exp() | {e} > {y} | {e} == {e2} | {e} <= {k}
-{e}.logical_not() | {i} & {i2} | {i} | {b} ^ {b2} | ~{b} | {i} // {k} | {e} % {k} | {e} // {k}
-torch.maximum({x}, {y}) | torch.minimum({e}, {e2}) | torch.where({e} > 0, {y}, {s})
-torch.where({b}, {y}, {y}) | {e}.floor() | {e}.to(torch.{t}) | {e}.to(torch.{t}) | {x}.clone()
-{x}.float() | {x}.double() | {e}.long() | {e}.bool() | {x}.masked_fill({e} > {k}, {s})
-{x}.to({y}) | {x}.add({y}, alpha={k}) | {x}.addcmul({y}, {y}) | {x}.lerp({y}, 0.5) | {x}.pow(2)
-{x}.pow({k}) | {x} ** 3 | {x}.atan2({y}) | {x}.isnan() | {x}.isfinite() | {x}.nan_to_num()
-{e}.fmod({k}) | {e}.round() | {e}.trunc() | torch.clamp({x}, min={y}) | {x}.clamp(max={k})
-{i} << 1 | {i} >> 1 | {f}.softmax({d}) | {f}.log_softmax({d}) | torch.rsub({x}, {y})
-{x}.type_as({y}) | {x}.reciprocal() | {c}.angle() | {c}.abs() | {x}.sgn()
-{x} + torch.tensor({s}) | {x} * torch.tensor({s}, dtype=torch.{t})
-{x}.addcdiv({y}, {y}.abs() + 1) | {f}.sqrt() | {x}.positive() | {x} + {s}j
-torch.logaddexp({x}, {y}) | torch.heaviside({e}, {e2}) | torch.copysign({x}, {y})
-{x}.isclose({y}) | {x}.hypot({y}) | torch.nn.functional.gelu({f})
-torch.nn.functional.layer_norm({f}, {v}.shape[-1:]) | torch.nn.functional.silu({f})
-{x}.xlogy({y}.abs() + 1)
-"""
-REDUCTIONS = """
-{x}.sum() | {x}.sum({d}) | {x}.sum({d}, keepdim=True) | {x}.mean() | {x}.mean({d}) | {x}.prod()
-{x}.prod({d}) | {e}.amax({d}) | {e}.amin() | {e}.max({d})[0] | {e}.min({d}).values | {e}.any()
-{e}.all({d}) | {x}.cumsum({d}) | {x}.cumprod({d}) | {f}.var({d}) | {f}.std() | {f}.logsumexp({d})
-{x}.norm() | {f}.norm(dim={d}) | {e}.count_nonzero() | {x}.sum(({d}, {D}))
-{x}.sum(dtype=torch.{t}) | {e}.cummax({d})[0] | {x}.nansum() | {e}.median()
-{e}.sort({d}, stable=True)[0] | {e}.sort({d}, stable=True, descending=True)[1]
-{e}.topk(1, {d})[0] | {e}.argsort({d}, stable=True) | {x}.std({d}, unbiased=False)
-{x}.logcumsumexp({d}) | {e}.max() | {e}.min() | {e}.aminmax()[1] | {x}.trace() | {e}.quantile(0.5)
-{e}.unique() | {e}.mode({d})[0] | {e}.kthvalue(1, {d})[0] | {e}.isin({e2}) | {e}.equal({e2})
-{e}.histc(4, -3, 3) | {x}.diff(dim={d}) | {x}.cov() | {x}.all()
-"""
-SHAPES = """
-torch.cat([{x}, {v}], {d}) | torch.stack([{x}, {v}], {d}) | {x}.repeat(2, *{ones2})
-{x}.flip({d}) | {x}.roll(1, {d}) | {x}.tril() | {x}.diag_embed()
-torch.nn.functional.pad({x}, (1, 2)) | torch.nn.functional.pad({x}, (-1, 1), value={s})
-{x}.gather({d}, {v}.long() * 0) | {x}.index_select({d}, {ix}) | {x}.take({ix} * 0) | {x}[{J}]
-{x}[{J}] | {x}[{R}] | {x}[{R}] | {x}[{M}] | {x}.repeat_interleave(2, {d}) | {x} @ {x2}
-{x}.matmul({v}.mT) | torch.einsum("...i,...j->...ij", {x}, {v}) | {x}.nonzero()
-{x}.masked_select({M}) | {x}[{lead}] | torch.cat([{x}, {y}])
-torch.cat([{x}.flatten(), {x2}.flatten()]) | torch.outer({x}.flatten(), {x2}.flatten()[:3])
-{x}.rot90() | torch.zeros_like({x}) | torch.full_like({x}, {s}) | {x}.new_ones(3)
-torch.arange(5, device=device) | torch.eye(3, device=device)
-torch.tensor([1.5, 2.0], device=device) | torch.linspace(0, 1, 5, device=device)
-torch.tensor({s}, device=device) | {x}.tile(2)
-{x}.index_add({d}, {ix}, {v}.index_select({d}, {ix})) | {x}.scatter({d}, {v}.long() * 0, {s})
-{x}.select_scatter({v}.select({d}, {n}), {d}, {n}) | torch.triu_indices(3, 3, device=device)
-torch.bincount({e}.abs().long().flatten()) | {x}.to_sparse().to_dense() | torch.atleast_2d({x})
-torch.meshgrid({x}.flatten()[:2], {x2}.flatten()[:3], indexing="ij")[0]
-torch.empty(0, 3, device=device) | {x}.new_zeros(0) | torch.zeros(2, 0, 3, device=device)
-torch.nn.functional.one_hot({e}.abs().long() % 4, 5)
-torch.searchsorted({e}.flatten().sort()[0], {e2}) | torch.broadcast_tensors({x}, {y})[0].clone()
-"""
-READS = """
-{x}.sum().item() | {e}.tolist() | bool(({e} > 0).any()) | int({e}.abs().sum()) | {x}.shape
-{x}.stride() | {x}.is_contiguous() | {x}.numel() | {x}.flatten()[0].item() | {x}.dtype
-{x}.requires_grad | {x}.is_conj() | len({x}) | torch.equal({x}, {x2})
-"""
-GRADIENTS = """
-torch.autograd.grad({r}.sum(), {leaf}, allow_unused=True, retain_graph=True)[0]
-torch.autograd.grad({r}.square().sum(), {leaf}, allow_unused=True, create_graph=True)[0]
-torch.autograd.grad({r}.abs().sum(), {leaf}, allow_unused=True, retain_graph=True)[0]
-{r}.detach() | {r}.clone().requires_grad_()
-"""
 QUIET = "with torch.no_grad(): "
-
-
-def parse(text: str) -> list[str]:
-    return [part.strip() for part in re.split(r" \| |\n", text) if part.strip()]
-
-
-# A template, its chance, whether its result gets a name.
-TABLES = [
-    (parse(VIEWS), 26, True),
-    (parse(WRITES), 30, False),
-    (parse(ELEMENTWISE), 16, True),
-    (parse(REDUCTIONS), 9, True),
-    (parse(SHAPES), 14, True),
-    (parse(READS), 3, True),
-    (parse(GRADIENTS), 6, True),
-]
-READING = (
-    "{R}",
-    "{M}] ",
-    "nonzero",
-    "masked_select",
-    "masked_scatter",
-    "bincount",
-    "unique",
-    "to_sparse",
-)
-READING += (".item()", ".tolist()", "bool(", "int(", "equal(", "[{M}]", "histc", "one_hot")
 
 
 class NoFit(Exception):
@@ -219,6 +87,32 @@ def is_exact(tensor: Tensor) -> bool:
         return True
     scaled = tensor.detach().double() * 64
     return bool((scaled.isfinite() & (scaled == scaled.round())).all())
+
+
+def places_of(tensor: Tensor) -> list[int]:
+    """Where the elements lie in the storage."""
+    places = [tensor.storage_offset()]
+    for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
+        places = [place + index * stride for place in places for index in range(size)]
+    return places
+
+
+def aliases(text: str, variables: dict[str, Tensor]) -> bool:
+    """Whether what `out=` names shares memory with an argument, which PyTorch leaves undefined."""
+    before, _, after = text.partition("out=")
+    storages = [
+        {
+            variables[name].untyped_storage().data_ptr()
+            for name in re.findall(r"\w+", part)
+            if name in variables and variables[name].numel()
+        }
+        for part in (before, after)
+    ]
+    return bool(storages[0] & storages[1])
+
+
+def changed(tensor: Tensor, before: Tensor) -> bool:
+    return not (usable(tensor) and torch.equal(tensor.detach().nan_to_num(), before.nan_to_num()))
 
 
 class Filler:
@@ -249,6 +143,7 @@ class Filler:
         kinds = {
             "x": lambda t: True,
             "f": lambda t: t.dtype.is_floating_point,
+            "g": lambda t: t.dtype.is_floating_point and is_exact(t),
             "i": lambda t: not t.dtype.is_floating_point and not t.dtype.is_complex,
             "b": lambda t: t.dtype == torch.bool,
             "c": lambda t: t.dtype.is_complex,
@@ -267,9 +162,8 @@ class Filler:
 
     def may_be_written(self, tensor: Tensor) -> bool:
         """What PyTorch leaves undefined (writes through windows that overlap) is left out."""
-        extent = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
         expanded = any(n > 1 and s == 0 for n, s in zip(tensor.shape, tensor.stride(), strict=True))
-        if tensor.numel() > extent + 1 and not expanded:
+        if not expanded and len(set(places_of(tensor))) < tensor.numel():
             return False
         return not (tensor.is_leaf and tensor.requires_grad) or self.rng.random() < 0.1
 
@@ -330,12 +224,23 @@ class Filler:
 
     def field_strided(self) -> str:
         assert self.first is not None
+        if self.first.numel() == 0:
+            raise NoFit  # its elements are others'
         elements = self.first.untyped_storage().nbytes() // self.first.element_size()
         sizes = [self.rng.randint(1, 3) for _ in range(self.rng.randint(0, 3))]
         strides = [self.rng.choice([0, 1, 1, 2, 3, 4]) for _ in sizes]
         needed = sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True))
         offset = self.rng.randint(0, max(elements - 1 - needed, 0))
         return f"{sizes}, {strides}, {offset}"
+
+    def field_apart(self) -> str:
+        """A window of elements that lie apart: others may not be written."""
+        for _ in range(20):
+            window = self.field_strided()
+            places = places_of(torch.empty(9999).as_strided(*eval(window)))
+            if len(set(places)) == len(places):
+                return window
+        raise NoFit
 
     def one_index(self, size: int) -> str:
         if self.rng.random() < 0.3:
@@ -448,7 +353,7 @@ class Generator:
         self.program.inputs.append(text)
 
     def replay(self) -> None:
-        self.scope = {"torch": torch, "values": values, "device": "cpu"}
+        self.scope = {"torch": torch, "H": random_helpers, "values": values, "device": "cpu"}
         for text in self.program.inputs:
             exec(text, self.scope)
         for line in self.program.lines:
@@ -456,7 +361,9 @@ class Generator:
 
     def run(self, text: str) -> Exception | None:
         try:
-            exec(text, self.scope)
+            with warnings.catch_warnings():
+                warnings.filterwarnings("error", "An output with one or more elements was resized")
+                exec(text, self.scope)
         except Exception as error:  # noqa: BLE001  (whatever PyTorch raises is the answer)
             return error
         return None
@@ -473,20 +380,30 @@ class Generator:
             text = f"t{len(self.program.lines)} = {text}"
         elif self.rng.random() < 0.1:
             text = QUIET + text
+        if "out=" in text and aliases(text, variables):
+            return
         reads = any(word in template for word in READING)
+        before = {n: v.detach().clone() for n, v in variables.items()}
         error = self.run(text)
+        if error is None and not self.tame():
+            self.replay()
+            return
+        if error is not None and any(changed(v, before[n]) for n, v in variables.items()):
+            self.replay()  # half done, where PyTorch promises nothing
+            return
         allowed = error is None or self.rng.random() < self.raising
-        if not allowed or not self.tame():
+        if not allowed:
             self.replay()
             return
         if error is not None:
             self.replay()
-        self.program.lines.append(Line(text, reads, error is not None))
+        plain = any(word in template for word in PLAIN)
+        self.program.lines.append(Line(text, reads, plain, error is not None))
 
     def tame(self) -> bool:
         for value in self.scope.values():
             if usable(value):
-                if value.numel() > MOST_ELEMENTS:
+                if value.numel() > MOST_ELEMENTS or value.dtype == torch.complex32:
                     return False
                 magnitudes = (
                     value.detach().resolve_conj().abs() if value.dtype != torch.bool else value

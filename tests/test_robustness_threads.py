@@ -10,6 +10,7 @@ import torch_xla
 from process import output_of
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
+from torch_xla.experimental.assume_pure import assume_pure
 
 THREADS = 8
 
@@ -53,6 +54,29 @@ def test_threads_train_their_own_models() -> None:
         return (weight.detach().cpu() - initial * 0.8**5).abs().max().item()
 
     assert max(in_threads(work)) < 1e-5
+
+
+def test_threads_train_by_pure_functions() -> None:
+    """A trace watches the optimizers that its own thread steps."""
+
+    def work(index: int, device: str = "xla") -> list[float]:
+        generator = torch.Generator().manual_seed(index)
+        weight = torch.randn(3 + index, generator=generator).to(device).requires_grad_()
+        optimizer = torch.optim.Adam([weight], lr=0.1)
+
+        def step() -> None:
+            optimizer.zero_grad()
+            weight.square().sum().backward()
+            optimizer.step()
+
+        function = step if device == "cpu" else assume_pure(step)
+        for _ in range(5):
+            function()
+        values: list[float] = weight.tolist()
+        return values
+
+    for index, values in enumerate(in_threads(work)):
+        assert values == pytest.approx(work(index, "cpu"), abs=1e-4)
 
 
 def test_threads_read_one_pending_tensor() -> None:

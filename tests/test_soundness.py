@@ -49,6 +49,55 @@ def test_pure_functions_still_refuse_what_depends_on_arguments() -> None:
         function(torch.ones(3, device="xla"))
 
 
+def test_leaves_that_a_pure_function_makes_are_leaves_outside() -> None:
+    def program(device: str) -> list[object]:
+        weight = ramp(3, device=device).requires_grad_()
+
+        def make(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            leaf = (x * 2).detach().requires_grad_()
+            return leaf, leaf * leaf * weight, leaf.view(-1)[1:]
+
+        function = make if device == "cpu" else assume_pure(make)
+        seen: list[object] = []
+        for shift in (0.0, 1.0):
+            leaf, product, tail = function(ramp(3, device=device) + shift)
+            seen += [leaf.requires_grad, leaf.is_leaf, product.requires_grad]
+            (again,) = torch.autograd.grad(product.sum(), leaf, retain_graph=True)
+            (product.sum() + tail.sum()).backward()
+            seen += [again, leaf.grad, weight.grad]
+        return seen
+
+    assert_same(program)
+
+
+def test_arguments_that_a_pure_function_tells_to_require_gradients_keep_theirs() -> None:
+    def program(device: str) -> list[object]:
+        def train(x: Tensor) -> Tensor:
+            x.requires_grad_()
+            x.square().sum().backward()
+            return x * 2
+
+        function = train if device == "cpu" else assume_pure(train)
+        seen: list[object] = []
+        for shift in (0.0, 1.0):
+            x = ramp(3, device=device) + shift
+            seen += [function(x).requires_grad, x.requires_grad, x.grad]
+        return seen
+
+    assert_same(program)
+
+
+def test_gradients_of_gradients_of_leaves_that_a_pure_function_makes_are_refused() -> None:
+    @assume_pure
+    def make(x: Tensor) -> tuple[Tensor, Tensor]:
+        leaf = x.clone().requires_grad_()
+        return leaf, leaf * leaf
+
+    leaf, product = make(ramp(3, device="xla"))
+    with pytest.raises(RuntimeError, match="made and returns, and cannot be differentiated twice"):
+        torch.autograd.grad(product.sum(), leaf, create_graph=True)
+
+
 # ---- operators ----------------------------------------------------------------------------------
 
 
@@ -74,6 +123,41 @@ def test_fake_tensors_made_on_the_device_have_its_index() -> None:
     x = torch.ones(3, 5)
     expected = torch.atan2(x, torch.linspace(0, 1, 5))
     torch.testing.assert_close(function(x.to("xla")).cpu(), expected)
+
+
+def test_results_that_are_written_somewhere_have_the_dtype_of_that_place() -> None:
+    def program(device: str) -> list[Tensor]:
+        x = torch.tensor([[0.6, 0.7, -0.8, 1.6], [2.9, 0.2, 1.1, 1.2]], device=device)
+        made = [torch.empty(0, dtype=torch.int32, device=device) for _ in range(4)]
+        torch.sum(x, 0, out=made[0])
+        torch.cumsum(x, 0, out=made[1])
+        torch.prod(x, 0, out=made[2])
+        torch.cumprod(x, 1, out=made[3])
+        return made
+
+    assert_same(program)
+
+
+def test_the_gradient_of_a_product_of_nothing() -> None:
+    def program(device: str) -> Tensor:
+        x = torch.empty(0, device=device, requires_grad=True)
+        (gradient,) = torch.autograd.grad(x.prod(), x)
+        return gradient
+
+    assert_same(program)
+
+
+def test_a_sparse_boolean_without_dimensions_becomes_dense() -> None:
+    assert_same(lambda device: torch.tensor(True, device=device).to_sparse().to_dense())
+
+
+def test_tensors_are_split_at_places_of_the_device() -> None:
+    places = torch.tensor([1, 3], device="xla")
+    x = ramp(5, 2, device="xla").requires_grad_()
+    first, *_, last = torch.tensor_split(x, places)
+    (gradient,) = torch.autograd.grad(last.sum(), x)
+    assert first.shape == (1, 2)
+    assert gradient.sum().item() == 4
 
 
 # ---- writes and indices -------------------------------------------------------------------------
@@ -123,6 +207,9 @@ def test_a_write_of_nothing_through_an_expanded_dimension() -> None:
         lambda x: x.__setitem__([-5], 1.0),
         lambda x: x.index_put_((torch.tensor([7], device=x.device),), x[0].clone()),
         lambda x: x.index_select(1, torch.tensor([4], device=x.device)),
+        lambda x: x.index_select(1, torch.tensor([-1], device=x.device)),
+        lambda x: x.index_copy_(1, torch.tensor([-1], device=x.device), x[:, :1]),
+        lambda x: x.index_add_(1, torch.tensor([-1], device=x.device), x[:, :1]),
     ],
 )
 def test_indices_the_host_gave_are_checked_at_the_call(use: Callable[[Tensor], object]) -> None:
@@ -130,6 +217,15 @@ def test_indices_the_host_gave_are_checked_at_the_call(use: Callable[[Tensor], o
     with pytest.raises((IndexError, RuntimeError), match="out of (DATA )?(bounds|range)"):
         use(x)
     torch.testing.assert_close(x.cpu(), ramp(4, 4))
+
+
+def test_indices_of_nothing_are_not_looked_at() -> None:
+    def program(device: str) -> list[Tensor]:
+        x = torch.zeros(3, 0, device=device)
+        x[[0, 99]] = 1
+        return [x, x[[0, 99]]]
+
+    assert_same(program)
 
 
 # ---- Ctrl-C, warnings, bounds -------------------------------------------------------------------

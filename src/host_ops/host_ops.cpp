@@ -19,7 +19,11 @@ class Registry {
  public:
   void add(const Signature& signature, const c10::OperatorHandle& op) {
     std::lock_guard<std::mutex> lock(mutex_);
-    ops_.try_emplace(signature.hash, Entry{&signature, op.schema(), op, nullptr});
+    std::shared_ptr<const c10::FunctionSchema>& schema = schemas_[op.operator_name()];
+    if (!schema || *schema != op.schema()) {
+      schema = std::make_shared<const c10::FunctionSchema>(op.schema());
+    }
+    ops_.try_emplace(signature.hash, Entry{&signature, schema, op, nullptr});
   }
   const KernelCall* find(uint64_t id) {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -29,8 +33,8 @@ class Registry {
     }
     Entry& entry = found->second;
     if (!entry.op) {
-      auto op = c10::Dispatcher::singleton().findSchema(entry.schema.operator_name());
-      entry.op = op && op->schema() == entry.schema ? op : std::nullopt;
+      auto op = c10::Dispatcher::singleton().findSchema(entry.schema->operator_name());
+      entry.op = op && op->schema() == *entry.schema ? op : std::nullopt;
     }
     if (entry.op && !entry.call) {
       entry.call = std::make_unique<const KernelCall>(*entry.signature, *entry.op);
@@ -50,12 +54,13 @@ class Registry {
  private:
   struct Entry {
     const Signature* signature;
-    c10::FunctionSchema schema;
+    std::shared_ptr<const c10::FunctionSchema> schema;  // as it was; thousands of calls share it
     std::optional<c10::OperatorHandle> op;
     std::unique_ptr<const KernelCall> call;  // made when first called
   };
   std::mutex mutex_;
   std::unordered_map<uint64_t, Entry> ops_;
+  std::unordered_map<c10::OperatorName, std::shared_ptr<const c10::FunctionSchema>> schemas_;
   std::vector<std::unique_ptr<const KernelCall>> retired_;  // a program may be inside
 };
 

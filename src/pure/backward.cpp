@@ -166,6 +166,14 @@ PureBackward::PureBackward(EntryPtr entry, const Tensors& arguments, const CallN
       numbers_(numbers),
       saved_(std::make_unique<SavedValues>(*entry_, arguments)) {}
 
+void PureBackward::lead_to_leaves(const Tensors& results) {
+  for (size_t i = 0; i < entry_->gradient->inputs.size(); ++i) {
+    if (const int32_t leaf = entry_->gradient->inputs[i].result; leaf >= 0) {
+      set_next_edge(i, torch::autograd::impl::gradient_edge(results[leaf]));
+    }
+  }
+}
+
 std::string PureBackward::name() const { return "PureBackward(" + entry_->name + ")"; }
 
 void PureBackward::release_variables() {
@@ -278,6 +286,10 @@ c10::intrusive_ptr<PureBackward> make_backward(const EntryPtr& entry, const Tens
   torch::autograd::edge_list edges;
   edges.reserve(entry->gradient->inputs.size());
   for (const PureEntry::GradientInput& input : entry->gradient->inputs) {
+    if (input.result >= 0) {
+      edges.emplace_back();  // until the results are there
+      continue;
+    }
     edges.push_back(torch::autograd::impl::gradient_edge(
         input.argument >= 0 ? arguments[input.argument]
                             : entry->handles[input.handle].place.find(arguments)));

@@ -43,6 +43,8 @@ class PureBackward : public torch::autograd::Node {
   PureBackward(EntryPtr entry, const Tensors& arguments, const CallNumbers& numbers);
 
   SavedValues& saved() { return *saved_; }
+  // Leaves that the call itself made take part in the graph from here on.
+  void lead_to_leaves(const Tensors& results);
   std::string name() const override;
   void release_variables() override;
 

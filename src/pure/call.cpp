@@ -107,6 +107,7 @@ Tensors record_call(const EntryPtr& pointer, const Tensors& arguments, const Cal
   Tensors results = make_results(entry, storages, arguments);
   if (backward) {
     backward->saved().pack();
+    backward->lead_to_leaves(results);
     for (int32_t tangent : entry.gradient->tangents) {
       connect(results[tangent], backward);
     }
@@ -198,6 +199,9 @@ Tensors make_results(const PureEntry& entry, const std::vector<c10::Storage>& st
                                       result.strides, result.offset));
         results.back()._set_conj(result.conj);
         results.back()._set_neg(result.neg);
+        if (result.leaf) {
+          results.back().set_requires_grad(true);
+        }
         break;
       case Result::Kind::Argument:
         results.push_back(arguments[result.index]);

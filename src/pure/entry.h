@@ -80,11 +80,13 @@ struct PureEntry {
     Dims sizes, strides;
     int64_t offset = 0;
     bool requires_grad = false;
+    bool leaf = false;               // a new one, told to require gradients
     bool conj = false, neg = false;  // PyTorch's lazy bits
   };
   // A tensor that gradients flow into.
   struct GradientInput {
     int32_t argument = -1, handle = -1;
+    int32_t result = -1;  // a leaf that the call itself makes
     int32_t output = -1;  // of the backward; -1: no gradient
     DType dtype = DType::Float;
     Dims sizes, strides;

@@ -74,6 +74,7 @@ class DifferentiatedCallee : public PureCallee {
     }
     for (const PureEntry::GradientInput& input : entry->gradient->inputs) {
       sources.push_back(input.argument >= 0 ? arguments[input.argument]
+                        : input.result >= 0 ? outputs[input.result]
                                             : entry->handles[input.handle].place.find(arguments));
     }
     Tensors gradients = gradients_of(results, Tensors(split, inputs.end()), sources, true);
@@ -128,6 +129,11 @@ Tensors gradients_of(const Tensors& results, const Tensors& tangents, const Tens
 }
 
 Tensors differentiate(const EntryPtr& entry, const Tensors& arguments, const Tensors& tangents) {
+  for (const PureEntry::GradientInput& input : entry->gradient->inputs) {
+    TORCH_CHECK(input.result < 0, "the pure function ", entry->name,
+                " calls requires_grad_() of a tensor that it made and returns, and cannot be "
+                "differentiated twice (create_graph=True): pass that tensor as an argument");
+  }
   Tensors inputs = arguments;
   inputs.insert(inputs.end(), tangents.begin(), tangents.end());
   Tensors defined = derivative_of(entry).call(

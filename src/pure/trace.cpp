@@ -185,6 +185,9 @@ class Tracer {
       TraceLock lock;
       leaves = scope_->leaves();
     }
+    for (int32_t marked : trace_.marked) {
+      leaves.push_back({trace_.arguments[marked], arguments_[marked].grad()});
+    }
     for (const TraceScope::Leaf& leaf : leaves) {
       const at::Tensor& now = leaf.tensor.grad();
       Trace::Leaf learnt{place_of_gradient(leaf.tensor), leaf.gradient};
@@ -223,10 +226,10 @@ class Tracer {
   Tensors gradient_sources() {
     Tensors sources;
     std::unordered_map<const c10::TensorImpl*, bool> known;
-    auto add = [&](const at::Tensor& tensor, int32_t argument) {
+    auto add = [&](const at::Tensor& tensor, int32_t argument, int32_t result = -1) {
       if (tensor.requires_grad() && known.try_emplace(tensor.unsafeGetTensorImpl(), true).second) {
         sources.push_back(tensor);
-        trace_.sources.push_back({argument, tensor});
+        trace_.sources.push_back({argument, tensor, result});
       }
     };
     for (size_t i = 0; i < trace_.arguments.size(); ++i) {
@@ -242,6 +245,12 @@ class Tracer {
     for (const at::Tensor& handle : handles) {
       if (!is_made_of_argument(trace_, handle)) {
         add(handle, -1);
+      }
+    }
+    for (size_t i = 0; i < trace_.results.size(); ++i) {
+      const at::Tensor& result = trace_.results[i];
+      if (result.is_leaf() && state_of(result)->scope == scope_) {
+        add(result, -1, static_cast<int32_t>(i));
       }
     }
     return sources;

@@ -210,6 +210,7 @@ class Wiring {
       entry_->storages.push_back({0, static_cast<int64_t>(tensor.storage().nbytes())});
     }
     result.index = found->second;
+    result.leaf = result.requires_grad && tensor.is_leaf();
   }
 
   Value value_in_trace(const at::Tensor& tensor) const {
@@ -304,7 +305,8 @@ class Wiring {
       const at::Tensor& value = trace_.gradients[i];
       PureEntry::GradientInput input;
       input.argument = trace_.sources[i].argument;
-      if (input.argument < 0) {
+      input.result = trace_.sources[i].result;
+      if (input.argument < 0 && input.result < 0) {
         input.handle = handle_of_.at(trace_.sources[i].tensor.unsafeGetTensorImpl());
       }
       if (value.defined()) {

@@ -13,8 +13,9 @@ struct Trace {
   Tensors results;
 
   struct Source {
-    int32_t argument = -1;  // or a closed-over tensor:
+    int32_t argument = -1;  // or a closed-over tensor, or a result that is a leaf:
     at::Tensor tensor;
+    int32_t result = -1;
   };
   std::vector<Source> sources;          // what gradients flow to
   std::vector<int32_t> differentiable;  // results they come from

@@ -24,6 +24,7 @@
 #include <ATen/ops/empty_like_native.h>
 #include <ATen/ops/is_set_to_native.h>
 #include <ATen/ops/set_native.h>
+#include <ATen/ops/tensor_split.h>
 #include <ATen/ops/unfold_native.h>
 #include <ATen/ops/unsafe_split_native.h>
 #include <ATen/ops/unsafe_split_with_sizes_native.h>
@@ -166,7 +167,10 @@ Tensor& set_source_storage(Tensor& self, at::Storage source, int64_t offset, c10
                            c10::IntArrayRef strides) {
   name_elements(state_of(source), source, self.scalar_type());  // refuses other devices' storages
   self.unsafeGetTensorImpl()->set_storage_keep_dtype(std::move(source));
-  c10::DimVector dense = c10::contiguous_strides(sizes);
+  // Without strides a tensor of these sizes keeps its own, as on the CPU.
+  c10::DimVector dense = self.sizes() == sizes
+                             ? c10::DimVector(self.strides().begin(), self.strides().end())
+                             : c10::DimVector(c10::contiguous_strides(sizes));
   self.unsafeGetTensorImpl()->set_sizes_and_strides(
       sizes, strides.empty() && !sizes.empty() ? c10::IntArrayRef(dense) : strides, offset);
   return self;
@@ -185,6 +189,20 @@ Tensor& set_tensor(Tensor& self, const Tensor& source) {
 
 Tensor& set_nothing(Tensor& self) {
   return set_source_storage(self, make_storage(0, self.device().index()), 0, {0}, {});
+}
+
+// PyTorch's reads the places where they are, and wants them on the CPU.
+std::vector<Tensor> tensor_split(const Tensor& self, const Tensor& places, int64_t dim) {
+  TORCH_CHECK(places.scalar_type() == at::kLong && places.dim() <= 1,
+              "tensor_split expected tensor_indices_or_sections to be a zero-dimensional or "
+              "one-dimensional long tensor, but got a ",
+              places.dim(), "-dimensional ", places.scalar_type(), " tensor");
+  if (places.dim() == 0) {
+    return at::tensor_split(self, places.item<int64_t>(), dim);
+  }
+  const Tensor host = places.cpu().contiguous();
+  return at::tensor_split(self, c10::IntArrayRef(host.const_data_ptr<int64_t>(), host.numel()),
+                          dim);
 }
 
 c10::Scalar local_scalar_dense(const Tensor& self) {
@@ -403,6 +421,11 @@ TORCH_LIBRARY_IMPL(aten, XLA, m) {
   m.impl("unfold", &at::native::unfold);
   m.impl("view_as_real", &at::native::view_as_real);
   m.impl("view_as_complex", &at::native::view_as_complex);
+  m.impl("tensor_split.tensor_indices_or_sections", &tensor_split);
+}
+
+TORCH_LIBRARY_IMPL(aten, AutogradXLA, m) {
+  m.impl("tensor_split.tensor_indices_or_sections", &tensor_split);
 }
 
 TORCH_LIBRARY_IMPL(aten, CPU, m) { m.impl("_to_copy", &to_copy); }

@@ -26,7 +26,7 @@ Tensor shared_gradient(const Tensor& gradient, const Tensor& input, const Tensor
 // Of each element, the product of the others along `dim`.
 Tensor products_of_others(const Tensor& input, int64_t dim) {
   int64_t size = input.size(dim);
-  if (size == 1) {
+  if (size <= 1) {
     return at::ones_like(input);
   }
   Tensor one = at::ones_like(input.narrow(dim, 0, 1));

@@ -52,7 +52,8 @@ std::pair<int64_t, int64_t> bounds(const at::Tensor& index) {
   return {low.item<int64_t>(), high.item<int64_t>()};
 }
 
-void check(const at::Tensor& given, const at::Tensor& self, int64_t dim) {
+// Some operators count from the end, too.
+void check(const at::Tensor& given, const at::Tensor& self, int64_t dim, bool from_end = true) {
   if (given.numel() == 0 || dim >= self.dim() || !at::isIntegralType(given.scalar_type(), false)) {
     return;
   }
@@ -62,8 +63,11 @@ void check(const at::Tensor& given, const at::Tensor& self, int64_t dim) {
   }
   const auto [low, high] = bounds(index);
   const int64_t size = self.size(dim);
+  if (size > 0 && self.numel() == 0) {
+    return;  // nothing is read or written, which PyTorch's kernels do not mind
+  }
   for (int64_t value : {low, high}) {
-    TORCH_CHECK_INDEX(-size <= value && value < size, "index ", value,
+    TORCH_CHECK_INDEX((from_end ? -size : 0) <= value && value < size, "index ", value,
                       " is out of bounds for dimension ", dim, " with size ", size);
   }
 }
@@ -95,7 +99,8 @@ void check_host_indices(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments
     check_list(self, arguments[1]);
   } else if (arguments.size() > 2 && arguments[1].isInt() && arguments[2].isTensor() &&
              self.dim() > 0 && !is_mask(arguments[2].toTensor())) {
-    check(arguments[2].toTensor(), self, at::maybe_wrap_dim(arguments[1].toInt(), self.dim()));
+    check(arguments[2].toTensor(), self, at::maybe_wrap_dim(arguments[1].toInt(), self.dim()),
+          info.op.schema().name().starts_with("aten::index_fill"));
   }
 }
 

@@ -72,7 +72,7 @@ at::Tensor written_tensor(const CallPlan::Result& result, c10::ArrayRef<c10::IVa
   return result.element < 0 ? argument.toTensor() : argument.toListRef()[result.element].toTensor();
 }
 
-// out= tensors take the results' sizes, as on every device.
+// out= tensors take the results' sizes, as on every device, and their strides.
 void resize_out(const at::Tensor& out, const OutputSpec& spec) {
   if (out.sizes() == c10::IntArrayRef(spec.sizes)) {
     return;
@@ -83,6 +83,9 @@ void resize_out(const at::Tensor& out, const OutputSpec& spec) {
                ".");
   }
   out.resize_(spec.sizes);
+  if (out.strides() != c10::IntArrayRef(spec.strides)) {
+    out.unsafeGetTensorImpl()->set_sizes_and_strides(spec.sizes, spec.strides);
+  }
 }
 
 bool has_lazy_bit(const c10::IValue& value) {

@@ -124,7 +124,7 @@ c10::List<std::optional<Tensor>> places(const Tensor& sparse) {
 Tensor& add_to(Tensor& dense, const Tensor& sparse, const c10::Scalar& alpha) {
   const Tensor values = sparse._values().mul(alpha).to(dense.scalar_type());
   if (sparse.sparse_dim() == 0) {  // all values are at the one place there is
-    return dense.add_(values.sum(0));
+    return dense.add_(values.sum(0, /*keepdim=*/false, dense.scalar_type()));
   }
   return dense.index_put_(places(sparse), values, /*accumulate=*/true);
 }

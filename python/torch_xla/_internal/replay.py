@@ -9,6 +9,8 @@ needs, and writes back what changes: step counts, and the schedules that the fun
 from __future__ import annotations
 
 import contextlib
+import functools
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 from weakref import WeakSet
@@ -146,7 +148,20 @@ class Replay:
 class Tracing:
     """Learns a function's effects on the host while it runs, and undoes them."""
 
-    active: Tracing | None = None
+    _of_thread = threading.local()
+    _running: list[Tracing] = []  # of all threads
+
+    @classmethod
+    def active(cls) -> Tracing | None:
+        """The calling thread's."""
+        return getattr(cls._of_thread, "tracing", None)
+
+    @classmethod
+    def of_step(cls, optimizer: Optimizer) -> Tracing | None:
+        """Which trace a step belongs to: this thread's, or, on autograd's threads, the one that
+        knows the optimizer. Other threads' steps are none of its business."""
+        known = (x for x in tuple(cls._running) if id(optimizer) in x._optimizers)
+        return cls.active() or next(known, None)
 
     def __init__(self, found: list[Any], apart: bool) -> None:
         self.recorder = Recorder()
@@ -171,23 +186,20 @@ class Tracing:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        handles = (
-            optimizers.register_optimizer_step_pre_hook(self._before_step),
-            optimizers.register_optimizer_step_post_hook(self._after_step),
-        )
+        _watch_steps()
         for scheduler in self._schedulers:
             vars(scheduler)["step"] = self._scheduler_step(scheduler)
         for buffer in self._buffers:
             buffer.put_in()
-        Tracing.active = self
+        Tracing._of_thread.tracing = self
+        Tracing._running.append(self)
         try:
             yield
             for watched in self._optimizers.values():
                 watched.check_groups()
         finally:
-            Tracing.active = None
-            for handle in handles:
-                handle.remove()
+            Tracing._of_thread.tracing = None
+            Tracing._running.remove(self)
             for scheduler in self._schedulers:
                 vars(scheduler).pop("step", None)
             for buffer in self._buffers:
@@ -214,7 +226,7 @@ class Tracing:
             self._afterwards,
         )
 
-    def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+    def before_step(self, optimizer: Optimizer) -> None:
         if self._afterwards:
             raise RuntimeError(
                 "a pure function advances a learning rate schedule before the optimizer's step: "
@@ -222,7 +234,7 @@ class Tracing:
             )
         self.of(optimizer).begin_step()
 
-    def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+    def after_step(self, optimizer: Optimizer) -> None:
         self.of(optimizer).end_step()
 
     def _scheduler_step(self, scheduler: Any) -> Callable[..., None]:
@@ -235,6 +247,22 @@ class Tracing:
             self._afterwards.append(lambda: scheduler.step(*args, **kwargs))
 
         return step
+
+
+@functools.cache
+def _watch_steps() -> None:
+    """Once for all: other threads' steps go through PyTorch's table of hooks meanwhile."""
+
+    def before(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        if tracing := Tracing.of_step(optimizer):
+            tracing.before_step(optimizer)
+
+    def after(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        if tracing := Tracing.of_step(optimizer):
+            tracing.after_step(optimizer)
+
+    optimizers.register_optimizer_step_pre_hook(before)
+    optimizers.register_optimizer_step_post_hook(after)
 
 
 class _Buffer:
@@ -469,9 +497,9 @@ class Traces:
         trained = [x for x in found if isinstance(x, Optimizer)]
         new = [x for x in trained if x not in self._known]
         self._known.update(new)
-        if new or (trained and Tracing.active is not None):
+        if new or (trained and Tracing.active() is not None):
             raise RunAsItIs
-        if Tracing.active is not None:
+        if Tracing.active() is not None:
             return target(*args, **kwargs), None
         tracing = Tracing(found, self._apart)
         try:
