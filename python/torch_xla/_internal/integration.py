@@ -35,7 +35,8 @@ def install() -> None:
     _XLAC.set_warning_handler(_warn)
     _XLAC.set_plugin_finder(plugins.find)
     _XLAC.record_locations()
-    torch._register_device_module(type_name, device_module)  # type: ignore[no-untyped-call]
+    if getattr(torch, type_name, None) is not device_module:  # importlib.reload(torch_xla)
+        torch._register_device_module(type_name, device_module)  # type: ignore[no-untyped-call]
     _XLAC.set_decomposer(decompositions.decompose)
     hints.install()
     _keep_parameters_when_moving()

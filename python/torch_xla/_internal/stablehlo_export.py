@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch.export.graph_signature import InputKind
+from torch.export.graph_signature import InputKind, OutputKind
 from torch.utils import _pytree
 
 from torch_xla import _XLAC
@@ -93,7 +93,8 @@ class _Recorded:
     text: str
     captured: list[torch.Tensor]
     host_operators: list[str]
-    results: list[torch.Tensor]
+    results: list[torch.Tensor]  # then what becomes of the changed buffers
+    changed: list[str]
 
 
 def bundle_of(program: Any, options: StableHLOExportOptions) -> StableHLOModelBundle:
@@ -157,19 +158,24 @@ def _record(program: Any, args: Any, kwargs: Any, options: StableHLOExportOption
         allowed = options.custom_ops_allowed_in_graph
         interpreter = XLAExportInterpreter(program.graph_module, existing_device(None), allowed)
         returned = interpreter.run(*inputs, enable_io_processing=False)
-        signature = program.graph_signature
-        changes = len(signature.buffers_to_mutate) + len(signature.user_inputs_to_mutate)
-        results = list(returned[changes:])
+        specs = program.graph_signature.output_specs
+        results, changes = [], {}
+        for value, spec in zip(returned, specs, strict=True):
+            if spec.kind == OutputKind.USER_OUTPUT:
+                results.append(value)
+            elif spec.kind == OutputKind.BUFFER_MUTATION:
+                changes[spec.target] = value
         for result in results:
             if not isinstance(result, torch.Tensor):
                 raise TypeError(
                     f"an exported program returns tensors, and this one returns {result!r}: leave "
                     "it out of what the module's forward returns"
                 )
-        dense = [r.clone(memory_format=torch.contiguous_format) for r in results]
+        returned = [*results, *changes.values()]
+        dense = [r.clone(memory_format=torch.contiguous_format) for r in returned]
         tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
         text, captured, operators = _XLAC.export_graph(dense, tensors, "forward")
-    return _Recorded(text, captured, operators, dense)
+    return _Recorded(text, captured, operators, dense, list(changes))
 
 
 def _signature(tensor: torch.Tensor) -> VariableSignature:
@@ -206,6 +212,7 @@ def _bundle(
         unused_inputs=[],
         input_pytree_spec=_pytree.treespec_dumps(spec.in_spec),
         output_pytree_spec=_pytree.treespec_dumps(spec.out_spec),
+        changed_buffers=recorded.changed,
     )
     bytecode = (
         stablehlo_bytecode.to_bytecode(recorded.text) if stablehlo_bytecode.available() else None
