@@ -45,7 +45,7 @@ def test_bert(tmp_path: Path) -> None:
 
 def test_llama_with_a_static_cache(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
-    from transformers.integrations.executorch import TorchExportableModuleWithStaticCache
+    from transformers.integrations.executorch import convert_and_export_with_cache
 
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4}
     config = transformers.LlamaConfig(
@@ -58,15 +58,13 @@ def test_llama_with_a_static_cache(tmp_path: Path) -> None:
         use_cache=True, cache_implementation="static", max_length=16, cache_config=cache
     )
     token, place = torch.tensor([[5]]), torch.tensor([0])
-    decoder = TorchExportableModuleWithStaticCache(model)
-    with torch.no_grad():
-        program = torch.export.export(decoder, (token,), {"cache_position": place}, strict=False)
+    program = convert_and_export_with_cache(model, token, place)
     module = reloaded(program, tmp_path)
     assert module._bundle.stablehlo_funcs[0].meta.changed_buffers  # the cache
     tokens = torch.tensor([[5, 9, 33, 2]])
     expected = model(tokens).logits[0]
     for i in range(tokens.shape[1]):
-        logits = module(tokens[:, i : i + 1], cache_position=torch.tensor([i]))
+        logits = module(input_ids=tokens[:, i : i + 1], cache_position=torch.tensor([i]))
         assert_same(logits[0, 0], expected[i])
 
 

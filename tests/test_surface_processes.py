@@ -3,6 +3,7 @@
 import copy
 import functools
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -52,6 +53,31 @@ def test_two_processes_of_torchrun():
         [*script, sys.executable, "-c", program], capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_a_killed_peer_makes_ddp_raise():
+    program = "import surface_processes_cases; surface_processes_cases.ddp_until_it_fails()"
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        address = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(free.getsockname()[1])}
+    peers = []
+    for rank in ("0", "1"):
+        place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+        peers.append(
+            subprocess.Popen(
+                [sys.executable, "-c", program],
+                env={**os.environ, **address, **place, "TORCH_XLA_COLLECTIVE_TIMEOUT": "60"},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        )
+    assert [peer.stdout.readline() for peer in peers] == ["trained\n"] * 2
+    peers[1].kill()  # as kill -9
+    peers[1].wait()
+    output, _ = peers[0].communicate("go on\n", timeout=120)
+    assert peers[0].returncode == 0 and output.startswith("raised"), output
+    assert "another process ended" in output
 
 
 def test_what_a_process_raises_is_raised_here():

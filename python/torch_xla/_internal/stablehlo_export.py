@@ -10,7 +10,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 from torch.utils import _pytree
 
 from torch_xla import _XLAC
-from torch_xla._internal import stablehlo_bytecode
+from torch_xla._internal import dense_decompositions, jacobi, stablehlo_bytecode
 from torch_xla._internal.devices import existing_device
 from torch_xla._internal.stablehlo_bundle import (
     InputLocation,
@@ -70,6 +70,8 @@ class XLAExportInterpreter(fx.Interpreter):
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         if "device" in kwargs:
             kwargs = {**kwargs, "device": self._device}
+        if target in jacobi.TABLE and jacobi.replaces(target, args[0]):
+            return jacobi.TABLE[target](*args, **kwargs)
         return super().call_function(target, args, kwargs)
 
     def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
@@ -97,6 +99,7 @@ class _Recorded:
     changed: list[str]
 
 
+@torch.no_grad()
 def bundle_of(program: Any, options: StableHLOExportOptions) -> StableHLOModelBundle:
     """The program as a bundle with one function, "forward"."""
     args, kwargs = _examples(program, options)
@@ -138,6 +141,7 @@ def _all_decompositions(operators: list[str]) -> Any:
         operator = getattr(getattr(torch.ops, namespace), packet)
         overloads.append(getattr(operator, overload or "default"))
     table.update(get_decompositions(overloads))
+    table.update(dense_decompositions.TABLE)
     return table
 
 
@@ -153,7 +157,7 @@ def _flat_inputs(program: Any, args: Any, kwargs: Any) -> list[Any]:
 
 
 def _record(program: Any, args: Any, kwargs: Any, options: StableHLOExportOptions) -> _Recorded:
-    with eager_mode_context(False), torch.no_grad():
+    with eager_mode_context(False):
         inputs = _flat_inputs(program, args, kwargs)
         allowed = options.custom_ops_allowed_in_graph
         interpreter = XLAExportInterpreter(program.graph_module, existing_device(None), allowed)
