@@ -63,7 +63,7 @@ def accepted(call: Call) -> Any:
 
 
 def outcome_of(op: OpInfo, sample: SampleInput) -> str | None:
-    """"" if it is the CPU's result, else what is wrong; None if it does not count."""
+    """ "" if it is the CPU's result, else what is wrong; None if it does not count."""
     from torch_xla import stablehlo
 
     call = Call(op, sample)
@@ -97,9 +97,7 @@ def _excusable(call: Call, op: OpInfo, sample: SampleInput, actual: Any, expecte
     if not check.values_agree(call.essence(call(*call.tensors())), expected):
         return True
     precise = Call(op, sample)
-    precise.leaves = pytree.tree_leaves(
-        check.Arguments(sample, "cpu", check.MORE_PRECISE).fresh()
-    )
+    precise.leaves = pytree.tree_leaves(check.Arguments(sample, "cpu", check.MORE_PRECISE).fresh())
     try:
         exact = precise.essence(precise(*precise.tensors()))
         return check.as_precise_as(actual, expected, exact)
@@ -126,7 +124,9 @@ def outcomes(names: Iterable[str], limit: int | None) -> Iterator[tuple[str, str
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--ops", default="", help="regular expression for operator names")
     parser.add_argument("--limit", type=int, default=1, help="samples per operator")
     parser.add_argument("--all", action="store_true", help="every sample of the database")

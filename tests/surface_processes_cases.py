@@ -105,7 +105,6 @@ def sync_batch_norm(ordinal: int) -> None:
 def training(ordinal: int, steps: str = "xm") -> None:
     """Data-parallel training is training on all the data."""
     import torch.distributed as dist
-    import torch_xla.distributed.xla_backend  # noqa: F401
 
     batch = data()
     reference = trained(model(), batch, lambda optimizer: optimizer.step())
@@ -129,7 +128,6 @@ def ddp(ordinal: int) -> None:
 def ddp_until_it_fails() -> None:
     """One step, and another when a line comes: by then the other process is gone."""
     import torch.distributed as dist
-    import torch_xla.distributed.xla_backend  # noqa: F401
 
     dist.init_process_group("xla", init_method="env://")
     wrapped = torch.nn.parallel.DistributedDataParallel(

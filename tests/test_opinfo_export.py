@@ -24,7 +24,9 @@ def test_samples_of_the_database() -> None:
 @pytest.mark.parametrize("adjoint", [False, True])
 def test_large_matrices_are_left_alone(adjoint: bool) -> None:
     a = torch.eye(40) * 2
-    assert dense_decompositions.TABLE[torch.ops.aten.linalg_lu_factor_ex.default](a) is NotImplemented
+    assert (
+        dense_decompositions.TABLE[torch.ops.aten.linalg_lu_factor_ex.default](a) is NotImplemented
+    )
     lu, pivots = torch.linalg.lu_factor(a)
     solve = dense_decompositions.TABLE[torch.ops.aten.linalg_lu_solve.default]
     assert solve(lu, pivots, a, adjoint=adjoint) is NotImplemented

@@ -49,8 +49,31 @@ def install() -> None:
     torch.Tensor.xla = _tensor_xla  # type: ignore[attr-defined]
     torch.nn.Module.xla = _module_xla  # type: ignore[attr-defined]
     _explain_where_2_9_does()
+    _register_backend()
     _warn_about_variables()
     atexit.register(_land)
+
+
+def _register_backend() -> None:
+    """torch.distributed knows "xla" and "xla://"; what does the work is imported when it is used."""
+    if not torch.distributed.is_available():
+        return
+
+    def create(*arguments: Any) -> Any:
+        from torch_xla.distributed import xla_backend
+
+        return xla_backend.create(*arguments)
+
+    def meet(*arguments: Any, **keywords: Any) -> Any:
+        from torch_xla.distributed import xla_backend
+
+        return xla_backend.meet(*arguments, **keywords)
+
+    distributed: Any = torch.distributed
+    if not hasattr(distributed.Backend, type_name.upper()):  # importlib.reload(torch_xla)
+        distributed.Backend.register_backend(type_name, create, devices=type_name)
+        for scheme in ("xla", "pjrt"):
+            distributed.register_rendezvous_handler(scheme, meet)
 
 
 def _land() -> None:

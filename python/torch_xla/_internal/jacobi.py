@@ -78,8 +78,4 @@ LARGEST = 32
 
 def replaces(target: Any, matrix: Any) -> bool:
     """Whether an operator on this matrix is computed so."""
-    return (
-        target in TABLE
-        and not matrix.is_complex()
-        and min(matrix.shape[-2:]) <= LARGEST
-    )
+    return target in TABLE and not matrix.is_complex() and min(matrix.shape[-2:]) <= LARGEST

@@ -1,4 +1,4 @@
-"""`torch.distributed` for xla tensors: the backend "xla", registered by importing this module.
+"""`torch.distributed` for xla tensors: the backend "xla", registered by importing torch_xla.
 
 `dist.init_process_group("xla", init_method="xla://")` in processes started by torchrun,
 torch_xla.launch or xmp.spawn; other ways of torch.distributed to meet ("env://", a store) work,
@@ -219,7 +219,7 @@ def _options(opts: Any) -> tuple[Any, ...]:
     return () if opts is None else (opts,)
 
 
-def _create(prefix_store: Any, rank: int, size: int, timeout: timedelta) -> ProcessGroupXla:
+def create(prefix_store: Any, rank: int, size: int, timeout: timedelta) -> ProcessGroupXla:
     if runtime.is_spmd():
         raise RuntimeError(
             "the backend 'xla' exchanges data between processes, and in SPMD mode they are one "
@@ -242,14 +242,10 @@ def new_xla_process_group(
     return dist.new_group(given, timeout, backend, pg_options, **kwargs)
 
 
-def _meet(url: str, timeout: timedelta = timedelta(seconds=1800), **_: Any) -> Generator[Any]:
+def meet(url: str, timeout: timedelta = timedelta(seconds=1800), **_: Any) -> Generator[Any]:
     """init_method="xla://": the processes of torchrun, torch_xla.launch or xmp.spawn."""
     os.environ.setdefault("MASTER_ADDR", "localhost")
     if world.size() == 1 and "MASTER_PORT" not in os.environ:
         yield dist.HashStore(), 0, 1
     else:
         yield world.store(), world.rank(), world.size()
-
-
-dist.Backend.register_backend("xla", _create, devices="xla")
-dist.register_rendezvous_handler("xla", _meet)
