@@ -1,5 +1,5 @@
-"""How much of PyTorch's OpInfo database exports: of the float32 samples that torch.export accepts, the
-share that torch_xla.stablehlo writes into a folder, reads again and runs with the CPU's results.
+"""How much of PyTorch's OpInfo database exports: of the float32 samples that torch.export accepts,
+the share that torch_xla.stablehlo writes into a folder, reads again, and runs as the CPU does.
 
 python tests/opinfo_export.py --ops 'add|mul' --limit 3      # samples per operator
 python tests/opinfo_export.py --all                          # the whole database
@@ -92,7 +92,7 @@ def outcome_of(op: OpInfo, sample: SampleInput) -> str | None:
 
 
 def _excusable(call: Call, op: OpInfo, sample: SampleInput, actual: Any, expected: Any) -> bool:
-    """Whether it is as near to the result of more precision as the CPU's, or the CPU does not repeat itself."""
+    """As near to the result of more precision as the CPU's; or the CPU does not repeat itself."""
     torch.manual_seed(1)
     if not check.values_agree(call.essence(call(*call.tensors())), expected):
         return True

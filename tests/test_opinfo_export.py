@@ -1,5 +1,5 @@
-"""A selection of PyTorch's OpInfo database is exported, read again, and gives the CPU's results; the
-rest by `python tests/opinfo_export.py`."""
+"""A selection of PyTorch's OpInfo database is exported, read again, and gives the CPU's results;
+`python tests/opinfo_export.py` does the rest."""
 
 import opinfo_export
 import pytest

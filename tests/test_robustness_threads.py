@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 import torch_xla
+from process import output_of
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -121,3 +122,22 @@ def test_data_loader_with_worker_processes() -> None:
         total += batch.to("xla").sum(0)
         torch_xla.sync()
     assert total.item() == 66
+
+
+def test_a_loader_in_the_middle_of_its_data_ends_before_the_interpreter() -> None:
+    output_of(
+        """
+        import atexit, itertools, os, threading
+
+        def check():  # the last to be called
+            if any(thread.name == "torch_xla-loader" for thread in threading.enumerate()):
+                os._exit(7)
+
+        atexit.register(check)
+        import torch_xla.distributed.parallel_loader as pl
+        torch_xla.experimental.eager_mode(True)
+        batches = (torch.full((64, 64), float(i)) for i in itertools.count())
+        loader = pl.MpDeviceLoader(batches, torch_xla.device())
+        first = [batch for batch, _ in zip(loader, range(3))]
+        """
+    )

@@ -15,6 +15,7 @@ import torch_xla
 import torch_xla.core.functions as xf
 import torch_xla.core.xla_model as xm
 import torch_xla.distributed.xla_multiprocessing as xmp
+from process import output_of
 from torch_xla.distributed.data_parallel import Context, DataParallel, ThreadResult
 
 HERE = Path(__file__).parent
@@ -102,6 +103,29 @@ def test_a_process_alone():
     with pytest.raises(RuntimeError, match="alone"):
         xm.recv(x.detach(), 0)
     assert xmp.create_optimized_replica_groups() is None
+
+
+def test_ddp_of_a_process_alone_is_one_compiled_step():
+    program = """
+        import torch, torch_xla, torch.distributed as dist, surface_processes_cases as cases
+        dist.init_process_group("xla", init_method="xla://")  # as in 2.9, without another import
+        model = torch.nn.parallel.DistributedDataParallel(
+            cases.model().to("xla"), broadcast_buffers=False, gradient_as_bucket_view=True
+        )
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+        def step(batch):
+            optimizer.zero_grad()
+            loss = (model(batch) ** 2).mean()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        step = torch_xla.compile(step, full_graph=True)
+        losses = [step(cases.data().to("xla")).item() for _ in range(3)]
+        assert losses[2] < losses[0], losses
+    """
+    output_of(program)
 
 
 def test_coalescing_buckets():

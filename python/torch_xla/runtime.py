@@ -135,7 +135,8 @@ def use_spmd(auto: bool = False) -> None:
     (torch_xla.distributed.spmd), and "xla:0" stands for all of them. Tensors that exist are
     replicated. As XLA_USE_SPMD=1, which it sets for child processes; there is no way back.
 
-    `auto`: plugins have no automatic partitioner. What is not marked is replicated, with a warning."""
+    `auto`: plugins have no automatic partitioner. Without marks all is replicated, with a warning.
+    """
     if auto:
         warnings.warn(
             "use_spmd(auto=True): plugins do not offer XLA's automatic partitioner. Tensors are "

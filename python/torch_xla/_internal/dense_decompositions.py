@@ -1,5 +1,5 @@
-"""Operators of linear algebra, distances, histograms and segments in terms of others, for programs
-that can call no kernel of PyTorch's. Loops over columns are unrolled: large matrices are refused."""
+"""Linear algebra, distances, histograms and segments in terms of other operators, for programs that
+can call no kernel of PyTorch's. Loops over columns are unrolled: large matrices are refused."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 
 aten: Any = torch.ops.aten
+linalg: Any = torch.linalg
+_torch: Any = torch
 _MOST_COLUMNS = 32
 TABLE: dict[Any, Callable[..., Any]] = {}
 
@@ -26,7 +28,8 @@ def _replaces(*operators: Any) -> Callable[[Callable[..., Any]], Callable[..., A
 def _norm(difference: Tensor, p: float) -> Tensor:
     if difference.shape[-1] == 0:
         return difference.new_zeros(difference.shape[:-1])
-    return torch.linalg.vector_norm(difference, p, dim=-1)
+    distances: Tensor = linalg.vector_norm(difference, p, dim=-1)
+    return distances
 
 
 @_replaces(aten._cdist_forward.default)
@@ -122,7 +125,7 @@ def _histc(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor
     x = x.reshape(-1)
     if x.numel() == 0:
         return x.new_zeros(bins)
-    low, high = x.new_tensor(min), x.new_tensor(max)
+    low, high = x.new_full((), min), x.new_full((), max)
     if min == max:
         low, high = x.amin(), x.amax()
     one = low == high
@@ -144,7 +147,7 @@ def _histogram(
     if range is None and flat.numel() > 0:
         low, high = flat.amin(), flat.amax()
     else:
-        low, high = (flat.new_tensor(value) for value in (range or (0.0, 1.0)))
+        low, high = (flat.new_full((), value) for value in (range or (0.0, 1.0)))
     one = low == high
     low, high = torch.where(one, low - 0.5, low), torch.where(one, high + 0.5, high)
     steps = torch.arange(bins + 1, device=x.device, dtype=x.dtype)
@@ -211,7 +214,7 @@ def _segment_reduce(
 
 
 @_replaces(aten.nonzero_static.default)
-def _nonzero_static(x: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
+def _nonzero_static(x: Tensor, *, size: int, fill_value: int = -1) -> Any:
     if x.dim() == 0 or x.numel() == 0:
         return NotImplemented
     found = x.reshape(-1) != 0
@@ -305,12 +308,12 @@ def _lu(a: Tensor, *, pivot: bool = True) -> Any:
     return NotImplemented if factors is None else _lu_unpack(factors[0], factors[1])
 
 
-def _solved(lu: Tensor, pivots: Tensor, b: Tensor, adjoint: bool) -> Tensor:
+def _solved(lu: Tensor, pivots: Tensor, b: Tensor, adjoint: bool) -> Any:
     order = _order_of(pivots, lu.shape[-2])
-    batch = torch.broadcast_shapes(lu.shape[:-2], b.shape[:-2])
+    batch = _torch.broadcast_shapes(lu.shape[:-2], b.shape[:-2])
     order, b = order.expand(*batch, -1), b.expand(*batch, *b.shape[-2:])
     lu = lu.expand(*batch, *lu.shape[-2:])
-    solve = torch.linalg.solve_triangular
+    solve = linalg.solve_triangular
     if adjoint:
         x = solve(lu.mT.conj(), b, upper=False)
         x = solve(lu.mT.conj(), x, upper=True, unitriangular=True)
@@ -491,14 +494,14 @@ def _pseudo_inverse(
     atol: Tensor | None = None,
     rtol: Tensor | None = None,
     hermitian: bool = False,
-) -> Tensor:
+) -> Any:
     if a.numel() == 0:
         return a.new_zeros((*a.shape[:-2], a.shape[-1], a.shape[-2]))
     if hermitian:
-        values, u = torch.linalg.eigh(a)
+        values, u = linalg.eigh(a)
         sizes, vh = values.abs(), u.mH
     else:
-        u, values, vh = torch.linalg.svd(a, full_matrices=False)
+        u, values, vh = linalg.svd(a, full_matrices=False)
         sizes = values
     largest = sizes.amax(-1, keepdim=True)
     if rtol is None:
@@ -514,15 +517,15 @@ def _pseudo_inverse(
 
 
 @_replaces(aten.cholesky_inverse.default)
-def _cholesky_inverse(factor: Tensor, upper: bool = False) -> Tensor:
+def _cholesky_inverse(factor: Tensor, upper: bool = False) -> Any:
     unit = torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device)
-    half = torch.linalg.solve_triangular(factor, unit.expand(factor.shape), upper=upper)
+    half = linalg.solve_triangular(factor, unit.expand(factor.shape), upper=upper)
     return half @ half.mH if upper else half.mH @ half
 
 
 @_replaces(aten.cholesky_solve.default, aten._cholesky_solve_helper.default)
-def _cholesky_solve(b: Tensor, factor: Tensor, upper: bool = False) -> Tensor:
-    solve = torch.linalg.solve_triangular
+def _cholesky_solve(b: Tensor, factor: Tensor, upper: bool = False) -> Any:
+    solve = linalg.solve_triangular
     if upper:
         return solve(factor, solve(factor.mH, b, upper=False), upper=True)
     return solve(factor.mH, solve(factor, b, upper=False), upper=True)

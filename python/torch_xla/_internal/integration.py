@@ -55,7 +55,7 @@ def install() -> None:
 
 
 def _register_backend() -> None:
-    """torch.distributed knows "xla" and "xla://"; what does the work is imported when it is used."""
+    """torch.distributed knows "xla" and "xla://"; what does the work is imported on first use."""
     if not torch.distributed.is_available():
         return
 

@@ -20,6 +20,7 @@ from torch_xla._internal.transfer import is_xla_tensor
 __all__ = ["ProcessGroupXla", "new_xla_process_group"]
 
 _Tensors = Sequence[torch.Tensor]
+_IN_PLACE = ("allreduce", "broadcast", "reduce")  # what a process alone has already
 # Its stubs lack some of what it has, and differ between versions.
 dist: Any = torch_distributed
 
@@ -61,6 +62,9 @@ class ProcessGroupXla(dist.ProcessGroup):  # type: ignore[misc]
         """Calls gloo with copies on the CPU. `written`: nested tensors that get the results, some
         of `arguments`."""
         tensors: list[torch.Tensor] = []
+        if self.size() == 1 and function in _IN_PLACE:  # runs nothing, inside a compiled step, too
+            _nested(written, tensors.append)
+            return _done(tensors)
         _nested(arguments, tensors.append)
         on_device = [tensor for tensor in tensors if is_xla_tensor(tensor)]
         if on_device:

@@ -111,7 +111,8 @@ class XLAShardedTensor(torch.Tensor):
         with torch._C.DisableTorchFunctionSubclass():
             wanted = elem.requires_grad if requires_grad is None else requires_grad
             source = elem.detach() if wanted and elem.is_leaf else elem
-            tensor: XLAShardedTensor = source.as_subclass(cls).requires_grad_(wanted)
+            tensor: XLAShardedTensor = source.as_subclass(cls)
+            tensor.requires_grad_(wanted)
         tensor.mesh_shape = mesh_shape
         tensor.partition_spec = partition_spec
         return tensor
