@@ -39,11 +39,13 @@ import_torch_library(torch::c10 c10)
 import_torch_library(torch::cpu torch_cpu)
 import_torch_library(torch::python torch_python)
 
+add_library(torch_headers INTERFACE)
+target_include_directories(torch_headers SYSTEM INTERFACE
+  ${TORCH_DIR}/include ${TORCH_DIR}/include/torch/csrc/api/include)
+
 add_library(torch_core INTERFACE)
 add_library(torch::core ALIAS torch_core)
-target_include_directories(torch_core SYSTEM INTERFACE
-  ${TORCH_DIR}/include ${TORCH_DIR}/include/torch/csrc/api/include)
-target_link_libraries(torch_core INTERFACE torch::cpu torch::c10 Threads::Threads)
+target_link_libraries(torch_core INTERFACE torch_headers torch::cpu torch::c10 Threads::Threads)
 
 # PJRT's C API and the foreign-function interface of XLA: headers only.
 add_library(plugin_headers INTERFACE)

@@ -1,10 +1,12 @@
 # The sources by what they may include. Folders are found, not listed: adding a file needs no edit.
 
 set(ATEN_FOLDERS pure compile record eager spmd execution trace values interpret host_ops)
+set(SERVED_FOLDERS program pjrt ir sharding timeline metrics base)  # what serve/ uses
 
 file(GLOB_RECURSE ALL_SOURCES CONFIGURE_DEPENDS src/*.cpp)
 set(CORE_SOURCES)
 set(ATEN_SOURCES)
+set(SERVE_SOURCES)
 set(CORE_TEST_SOURCES)
 set(ATEN_TEST_SOURCES)
 foreach(source IN LISTS ALL_SOURCES)
@@ -13,11 +15,16 @@ foreach(source IN LISTS ALL_SOURCES)
   set(kind CORE)
   if(folder IN_LIST ATEN_FOLDERS)
     set(kind ATEN)
+  elseif(folder STREQUAL serve)
+    set(kind SERVE)
   endif()
   if(source MATCHES "_test\\.cpp$")
     list(APPEND ${kind}_TEST_SOURCES ${source})
   else()
     list(APPEND ${kind}_SOURCES ${source})
+    if(folder IN_LIST SERVED_FOLDERS)
+      list(APPEND SERVE_SOURCES ${source})
+    endif()
   endif()
 endforeach()
 

@@ -22,6 +22,7 @@ LAYERS = [
     "explain",
     "lower",
     "stablehlo",
+    "serve",
     "program",
     "pjrt",
     "ir",

@@ -1,6 +1,7 @@
 """2.9's names for shardings, on 8 devices (run by tests/test_spmd.py)."""
 
 import copy
+import os
 
 import pytest
 import torch
@@ -127,6 +128,8 @@ def test_the_short_form_of_shardings():
     transposed = "{devices=[4,2]<=[2,4]T(1,0)}"
     assert debugging.construct_v1_sharding_str(transposed) == "{devices=[4,2]0,4,1,5,2,6,3,7}"
     assert debugging.construct_v1_sharding_str("{replicated}") == "{replicated}"
+    marked = xs.mark_sharding(torch.ones(8, 4, device="xla"), MESH, ("x", None))
+    assert debugging.construct_v1_sharding_str(marked) == ROWS
     assert f"{xr.device_type()} 7" in debugging.visualize_sharding("{devices=[2,4]<=[8]}")
 
 
@@ -144,8 +147,81 @@ def test_other_names_for_marks():
     assert spec(xs.xla_distribute_tensor(torch.ones(8, 4), DEVICE_MESH, [Shard(0), Replicate()]))
     module = xs.xla_distribute_module(nn.Linear(4, 8), DEVICE_MESH)
     assert spec(module.weight) == "{replicated}"
-    with pytest.raises(NotImplementedError, match="SpmdFullyShardedDataParallel"):
+    with pytest.warns(UserWarning, match="SpmdFullyShardedDataParallel"):
         xs.auto_policy("name", module, MESH)
+
+
+def test_another_mark_takes_the_place_of_the_first():
+    tensor = torch.arange(32.0).reshape(8, 4).to("xla")
+    xs.mark_sharding(tensor, MESH, ("x", None))
+    torch_xla.sync()
+    with pytest.raises(RuntimeError, match="annotate_custom_sharding instead"):
+        xs.mark_sharding(tensor, MESH, ("x", "y"))
+    xs.annotate_custom_sharding(tensor, MESH, ("x", "y"))
+    assert spec(tensor) == "{devices=[2,4]0,1,2,3,4,5,6,7}"
+    pending = tensor + 1
+    xs.mark_sharding(pending, MESH, ("x", None))
+    xs.mark_sharding(pending, MESH, ("x", "y"))  # it is nowhere yet
+    torch_xla.sync()
+    assert spec(tensor) == spec(pending) == "{devices=[2,4]0,1,2,3,4,5,6,7}"
+    assert torch.equal(pending.cpu(), torch.arange(32.0).reshape(8, 4) + 1)
+
+
+def test_a_sharded_leaf_has_gradients_of_its_own():
+    plain = torch.ones(8, 4, device="xla", requires_grad=True)
+    for leaf in (
+        distribute_tensor(plain, DEVICE_MESH, [Shard(0), Replicate()]),
+        xs.XLAShardedTensor(plain.detach(), requires_grad=True),
+    ):
+        assert leaf.is_leaf and leaf.global_tensor.requires_grad
+        torch.optim.SGD([leaf], 0.1)
+        (leaf * 3).sum().backward()
+        assert leaf.grad.cpu().unique().tolist() == [3]
+    assert xs.Mesh(range(8), (8,)).axis_names is None
+    assert xla_sharding.MarkShardingFunction.apply(plain, MESH, ("x", None)).sum().item() == 32
+
+
+def test_parts_computed_by_hand_and_shardings_in_parts():
+    tensor = torch.zeros(8, 4, device="xla")
+    marked = xs.mark_sharding(tensor, MESH, ("x", None))
+    with pytest.raises(xs.ShardingError, match="enable_manual_sharding"):
+        xs._mark_manual_sharding(tensor)
+    part = torch_xla._XLAC._spmd_full_to_shard_shape(marked.global_tensor)
+    part = xs._mark_manual_sharding(part + 1).global_tensor
+    sharding = MESH.get_op_sharding(("x", None))
+    whole = torch_xla._XLAC._spmd_shard_to_full_shape(part, sharding, (8, 4), torch.float32)
+    assert whole.cpu().unique().tolist() == [1]
+    make = torch_xla._XLAC.OpSharding
+    assert make([], [[0], [1]], [[0, 1, 2, 3], [4, 5, 6, 7]], 5) == sharding
+    assert make([[0, 1, 2, 3], [4, 5, 6, 7]], [], [], 3) == MESH.get_op_sharding(("x", "y"))
+    assert str(make([], [], [], 0)) == "{replicated}"
+    with pytest.raises(RuntimeError, match="tiled"):
+        make([], [], [], 6)
+
+
+def test_marks_in_graphs_of_aot_autograd():
+    from functorch.compile import aot_function, make_boxed_func
+
+    graphs = []
+
+    def keep(graph, _):
+        graphs.append(graph)
+        return make_boxed_func(graph)
+
+    def function(x):
+        return xs.mark_sharding_with_gradients(x.sin(), MESH, ("x",)) + 42
+
+    x = torch.arange(8.0).to("xla").requires_grad_()
+    aot_function(function, keep)(x).sum().backward()
+    torch.testing.assert_close(x.grad.cpu(), torch.arange(8.0).cos())
+    names = [[str(node.target) for node in graph.graph.nodes] for graph in graphs]
+    assert len(graphs) == 2 and all("xla.aot_mark_sharding.default" in n for n in names)
+
+
+def test_an_automatic_partitioner_is_missed_with_a_warning():
+    with pytest.warns(UserWarning, match="others are replicated"):
+        xr.use_spmd(auto=True)
+    assert os.environ["XLA_USE_SPMD"] == "1"
 
 
 def test_marks_as_operators():

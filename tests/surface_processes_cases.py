@@ -1,6 +1,7 @@
 """What each process does in tests/test_surface_processes.py: functions of its ordinal."""
 
 import os
+import sys
 from pathlib import Path
 
 import torch
@@ -104,7 +105,6 @@ def sync_batch_norm(ordinal: int) -> None:
 def training(ordinal: int, steps: str = "xm") -> None:
     """Data-parallel training is training on all the data."""
     import torch.distributed as dist
-    import torch_xla.distributed.xla_backend  # noqa: F401
 
     batch = data()
     reference = trained(model(), batch, lambda optimizer: optimizer.step())
@@ -123,6 +123,24 @@ def training(ordinal: int, steps: str = "xm") -> None:
 
 def ddp(ordinal: int) -> None:
     training(ordinal, "ddp")
+
+
+def ddp_until_it_fails() -> None:
+    """One step, and another when a line comes: by then the other process is gone."""
+    import torch.distributed as dist
+
+    dist.init_process_group("xla", init_method="env://")
+    wrapped = torch.nn.parallel.DistributedDataParallel(
+        model().to("xla"), gradient_as_bucket_view=True
+    )
+    trained(wrapped, data().to("xla"), lambda optimizer: optimizer.step())
+    print("trained", flush=True)
+    sys.stdin.readline()
+    try:
+        trained(wrapped, data().to("xla"), lambda optimizer: optimizer.step())
+    except RuntimeError as error:
+        print("raised", error, flush=True)
+    os._exit(0)
 
 
 def data() -> torch.Tensor:

@@ -1,37 +1,54 @@
-"""The C++ example, built from the installed package as a user would, learns."""
+"""The C++ examples, built from the installed package as a user would, learn and serve."""
 
+import os
 import re
 import shutil
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 import torch_xla
+from tiny import MODELS
+from torch_xla import stablehlo
 
-EXAMPLE = Path(__file__).parents[1] / "examples" / "cpp"
+EXAMPLES = Path(__file__).parents[1] / "examples"
 PACKAGE = Path(torch_xla.__file__).parent
 
 pytestmark = pytest.mark.skipif(shutil.which("cmake") is None, reason="CMake is not installed")
 
 
-def run(*command: object) -> str:
-    done = subprocess.run(
-        [str(part) for part in command], capture_output=True, text=True, timeout=600
-    )
+def started(*command: object, **environment: str) -> "subprocess.CompletedProcess[str]":
+    parts = [str(part) for part in command]
+    env = {**os.environ, **environment}
+    return subprocess.run(parts, capture_output=True, text=True, timeout=600, env=env)
+
+
+def run(*command: object, **environment: str) -> str:
+    done = started(*command, **environment)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    build = tmp_path_factory.mktemp("cpp_example")
+def built(example: str, build: Path) -> Path:
     launcher = "ccache" if shutil.which("ccache") else ""
     run(
-        *("cmake", "-S", EXAMPLE, "-B", build, f"-DCMAKE_PREFIX_PATH={PACKAGE}"),
+        *("cmake", "-S", EXAMPLES / example, "-B", build, f"-DCMAKE_PREFIX_PATH={PACKAGE}"),
         *("-DCMAKE_BUILD_TYPE=Release", f"-DCMAKE_CXX_COMPILER_LAUNCHER={launcher}"),
     )
     run("cmake", "--build", build)
     return build
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built("cpp", tmp_path_factory.mktemp("cpp_example"))
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built("serve", tmp_path_factory.mktemp("serve_example")) / "serve"
 
 
 def test_pure_functions_are_traced_once_per_kind_of_call(program: Path) -> None:
@@ -50,3 +67,59 @@ def test_it_learns_with_one_program_a_step(program: Path) -> None:
     assert compiled <= 4
     reasons = re.findall(r"compiled .*, \d+ operations: (.*)", output)
     assert len(reasons) == compiled and reasons[0].startswith("first graph run")
+
+
+def test_it_serves_exports_without_python_and_pytorch(server: Path, tmp_path: Path) -> None:
+    libraries = run("ldd", server)
+    assert "libtorch_xla_serve.so" in libraries
+    assert not re.search(r"libtorch(_cpu|_python)?\.so|libc10|libpython|not found", libraries)
+    tiny = MODELS["resnet18"]
+    model, (images, _) = tiny.model().eval(), tiny.batches(1)[0]
+    folder, output = tmp_path / "model", tmp_path / "out"
+    stablehlo.save_torch_model_as_stablehlo(model, (images,), folder)
+    np.save(tmp_path / "images.npy", images.numpy())
+    text = run(server, folder, output, tmp_path / "images.npy", THREADS="4")
+    assert text.startswith("output 0: float32")
+    expected = model(images).detach().numpy()
+    np.testing.assert_allclose(np.load(output / "0.npy"), expected, atol=1e-4, rtol=1e-4)
+    for path in (folder / "functions").glob("*.mlir"):  # portable bytecode alone is enough
+        path.unlink()
+    if list((folder / "functions").glob("*.bytecode")):
+        run(server, folder, output, tmp_path / "images.npy")
+        np.testing.assert_allclose(np.load(output / "0.npy"), expected, atol=1e-4, rtol=1e-4)
+
+
+def test_what_serving_refuses(server: Path, tmp_path: Path) -> None:
+    class Mixed(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.full((3,), 1.5, dtype=torch.bfloat16))
+
+        def forward(self, given, scale):
+            return given["x"] * self.weight.float() + given["i"] * scale, self.weight + 1
+
+    arguments = ({"x": torch.ones(2, 3), "i": torch.arange(3)}, 2.0)
+    folder, output = tmp_path / "model", tmp_path / "out"
+    stablehlo.save_torch_model_as_stablehlo(Mixed(), arguments, folder)
+    paths = [tmp_path / "x.npy", tmp_path / "i.npy"]
+    for path, value in zip(paths, arguments[0].values(), strict=True):
+        np.save(path, value.numpy())
+    run(server, folder, output, *paths)
+    assert np.load(output / "0.npy").tolist() == [[1.5, 3.5, 5.5]] * 2
+    bits = torch.from_numpy(np.load(output / "1.npy")).view(torch.bfloat16)
+    assert bits.tolist() == [2.5] * 3
+    np.save(tmp_path / "wide.npy", np.ones((2, 4), np.float32))
+    np.save(tmp_path / "columns.npy", np.asfortranarray(np.ones((2, 3), np.float32)))
+    (tmp_path / "broken.npy").write_bytes(b"no array")
+    for inputs, message in (
+        (paths[:1], "takes 2 inputs, and was given 1"),
+        (paths[::-1], "it holds int64, and float32 is needed"),
+        ([tmp_path / "wide.npy", paths[1]], r"input 0 must be float32\[2, 3\] .*\[2, 4\]"),
+        ([tmp_path / "columns.npy", paths[1]], "columns come first"),
+        ([tmp_path / "broken.npy", paths[1]], "it does not begin as one"),
+    ):
+        refused = started(server, folder, output, *inputs)
+        assert refused.returncode == 1 and re.search(message, refused.stderr), refused.stderr
+    assert "no function 'forward'" in started(server, tmp_path, output).stderr
+    (folder / "functions" / "forward.meta").write_text("{")
+    assert "not JSON" in started(server, folder, output).stderr

@@ -512,3 +512,38 @@ def test_dlpack_shares_what_stays_on_the_device() -> None:
 def test_dlpack_to_others_says_to_copy() -> None:
     with pytest.raises(BufferError, match=r"export tensor\.cpu\(\)"):
         np.from_dlpack(torch.arange(6.0, device="xla"))
+
+
+@pytest.mark.parametrize("kind", ["torch_xla", "reentrant", "plain"])
+def test_a_checkpointed_module_with_a_step_closure(kind: str) -> None:
+    from torch.utils.checkpoint import checkpoint
+    from torch_xla.utils import checkpoint as xla_checkpoint
+
+    seen: list[float] = []
+
+    class Layer(torch.nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = torch.tanh(super().forward(x))
+            xm.add_step_closure(lambda total: seen.append(total.item()), args=(y.sum(),))
+            return y
+
+    torch.manual_seed(0)
+    layer = Layer(3, 3)
+    x = torch.randn(2, 3)
+    (layer(x).sum() * 2).backward()
+    expected = [p.grad.clone() for p in layer.parameters()]
+    torch_xla.sync()
+    total = seen.pop()
+    layer.zero_grad()
+    layer.to("xla")
+    given = x.to("xla").requires_grad_()
+    if kind == "torch_xla":
+        y = xla_checkpoint.checkpoint(layer, given)
+    else:
+        y = checkpoint(layer, given, use_reentrant=kind == "reentrant")
+    (y.sum() * 2).backward()
+    assert not seen  # closures wait for the end of the step
+    torch_xla.sync()
+    assert seen and seen == pytest.approx([total] * len(seen), rel=1e-5)
+    for parameter, gradient in zip(layer.parameters(), expected, strict=True):
+        torch.testing.assert_close(parameter.grad.cpu(), gradient)

@@ -112,9 +112,24 @@ def test_layouts_that_do_not_exist(convert: str) -> None:
 
 
 def test_tensors_on_two_devices() -> None:
-    with pytest.raises(RuntimeError, match="xla:0.*cpu|cpu.*xla:0"):
-        torch.ones(2, device="xla") + torch.ones(2)
-    works_afterwards()
+    x = torch.ones(2, device="xla")
+    for mixed in (
+        lambda: torch.cat([x, torch.ones(2)]),
+        lambda: torch.dot(x, torch.ones(2)),
+        lambda: torch.ones(2).add_(x),  # a copy would be written
+    ):
+        with pytest.raises(RuntimeError, match="xla:0.*cpu|cpu.*xla:0"):
+            mixed()
+        works_afterwards()
+
+
+def test_arithmetic_moves_cpu_tensors_as_in_2_9() -> None:
+    y = torch.arange(3.0)
+    x = y.to("xla") + 1
+    assert (x + y).tolist() == (y + x).tolist() == [1, 3, 5]
+    assert (y - x).tolist() == [-1, -1, -1] and (y**x).tolist() == [0, 1, 8]
+    x *= y
+    assert x.tolist() == [0, 2, 6]
 
 
 def test_wrong_device_index() -> None:

@@ -217,3 +217,22 @@ print("done")
 def test_backward_passes_run_where_they_are_begun(eager: bool) -> None:
     mode = f"torch_xla.experimental.eager_mode({eager})\n"
     assert "done" in output_of(mode + BACKWARD_PASSES)
+
+
+def test_a_loader_in_the_middle_of_its_data_ends_before_the_interpreter() -> None:
+    output_of(
+        """
+        import atexit, itertools, os, threading
+
+        def check():  # the last to be called
+            if any(thread.name == "torch_xla-loader" for thread in threading.enumerate()):
+                os._exit(7)
+
+        atexit.register(check)
+        import torch_xla.distributed.parallel_loader as pl
+        torch_xla.experimental.eager_mode(True)
+        batches = (torch.full((64, 64), float(i)) for i in itertools.count())
+        loader = pl.MpDeviceLoader(batches, torch_xla.device())
+        first = [batch for batch, _ in zip(loader, range(3))]
+        """
+    )

@@ -87,8 +87,15 @@ def test_marks_by_hand():
     mark = xla_marker.BoundaryMetadata("test.part", "id", 1, False, attributes)
     written = json.dumps(mark, cls=xla_marker.BoundaryMetadataSerializer)
     assert json.loads(written)["attr"] == attributes
+    lists = {"ints": [1, 2], "floats": [0.5], "flags": [True, False]}
+    x = torch.ops.xla.mark_tensor(torch.ones(2, device="xla"), "test.part", 0, "id", True)
+    y = torch.ops.xla.mark_tensor(
+        x + 1, "test.part", 0, "id", False, xla_marker.serialize_composite_attr(lists)
+    )
+    assert "flags = dense<[true, false]> : tensor<2xi1>" in text_of(y)
+    assert "ints = dense<[1, 2]> : tensor<2xi64>" in text_of(y) and y.tolist() == [2, 2]
     with pytest.raises(ValueError, match="attributes of a composite are"):
-        xla_marker.BoundaryMetadata("test.part", "id", attr={"a": [1]})
+        xla_marker.BoundaryMetadata("test.part", "id", attr={"a": [1, "b"]})
     with pytest.raises(ValueError, match="with a namespace"):
         xla_marker.mark_tensor(x, "part", 0, "id", True)
     with pytest.raises(ValueError, match="numbered from 0"):

@@ -3,6 +3,7 @@
 import copy
 import functools
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import torch_xla
 import torch_xla.core.functions as xf
 import torch_xla.core.xla_model as xm
 import torch_xla.distributed.xla_multiprocessing as xmp
+from process import output_of
 from torch_xla.distributed.data_parallel import Context, DataParallel, ThreadResult
 
 HERE = Path(__file__).parent
@@ -54,6 +56,31 @@ def test_two_processes_of_torchrun():
     assert done.returncode == 0, done.stderr
 
 
+def test_a_killed_peer_makes_ddp_raise():
+    program = "import surface_processes_cases; surface_processes_cases.ddp_until_it_fails()"
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        address = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(free.getsockname()[1])}
+    peers = []
+    for rank in ("0", "1"):
+        place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+        peers.append(
+            subprocess.Popen(
+                [sys.executable, "-c", program],
+                env={**os.environ, **address, **place, "TORCH_XLA_COLLECTIVE_TIMEOUT": "60"},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        )
+    assert [peer.stdout.readline() for peer in peers] == ["trained\n"] * 2
+    peers[1].kill()  # as kill -9
+    peers[1].wait()
+    output, _ = peers[0].communicate("go on\n", timeout=120)
+    assert peers[0].returncode == 0 and output.startswith("raised"), output
+    assert "another process ended" in output
+
+
 def test_what_a_process_raises_is_raised_here():
     with pytest.raises(Exception, match="groups hold ordinals below 2"):
         xmp.spawn(_wrong_groups, nprocs=2)
@@ -76,6 +103,29 @@ def test_a_process_alone():
     with pytest.raises(RuntimeError, match="alone"):
         xm.recv(x.detach(), 0)
     assert xmp.create_optimized_replica_groups() is None
+
+
+def test_ddp_of_a_process_alone_is_one_compiled_step():
+    program = """
+        import torch, torch_xla, torch.distributed as dist, surface_processes_cases as cases
+        dist.init_process_group("xla", init_method="xla://")  # as in 2.9, without another import
+        model = torch.nn.parallel.DistributedDataParallel(
+            cases.model().to("xla"), broadcast_buffers=False, gradient_as_bucket_view=True
+        )
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+        def step(batch):
+            optimizer.zero_grad()
+            loss = (model(batch) ** 2).mean()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        step = torch_xla.compile(step, full_graph=True)
+        losses = [step(cases.data().to("xla")).item() for _ in range(3)]
+        assert losses[2] < losses[0], losses
+    """
+    output_of(program)
 
 
 def test_coalescing_buckets():

@@ -6,6 +6,8 @@
 #include "sharding/spmd.h"
 #include "spmd/marks.h"
 
+#include <pybind11/numpy.h>
+
 namespace torch_xla {
 
 namespace {
@@ -50,8 +52,40 @@ std::string spec_text(const at::Tensor& tensor) {
   return sharding == nullptr ? "" : sharding->text();
 }
 
+// PyTorch/XLA's constructor: which device has each tile; or, of tiles that several devices hold
+// (partial), which group has each tile and the devices of each group.
+OpSharding op_sharding(const pybind11::object& tile_assignment,
+                       const pybind11::object& group_assignment,
+                       const std::vector<std::vector<int64_t>>& groups, int type) {
+  enum { kReplicated = 0, kTiled = 3, kManual = 4, kPartial = 5 };  // spmd.ShardingType
+  using Integers =
+      pybind11::array_t<int64_t, pybind11::array::c_style | pybind11::array::forcecast>;
+  if (type == kReplicated || type == kManual) {
+    return {type == kManual ? Sharding::manual() : Sharding::replicated()};
+  }
+  if (type != kTiled && type != kPartial) {
+    throw Error(
+        "OpSharding: shardings are replicated (0), tiled (3), manual (4) or partial (5), got " +
+        std::to_string(type));
+  }
+  const Integers places(type == kTiled ? tile_assignment : group_assignment);
+  std::vector<int64_t> tiles(places.shape(), places.shape() + places.ndim());
+  std::vector<int64_t> devices;
+  for (pybind11::ssize_t i = 0; i < places.size(); ++i) {
+    const int64_t place = places.data()[i];
+    if (type == kTiled) {
+      devices.push_back(place);
+    } else {
+      const auto& group = groups.at(static_cast<size_t>(place));
+      devices.insert(devices.end(), group.begin(), group.end());
+    }
+  }
+  return {Sharding::tiled(std::move(tiles), std::move(devices))};
+}
+
 void bind_op_sharding(pybind11::module& m) {
   pybind11::class_<OpSharding>(m, "OpSharding")
+      .def(pybind11::init(&op_sharding))
       .def_static("replicated", [] { return OpSharding{Sharding::replicated()}; })
       .def_static("manual", [] { return OpSharding{Sharding::manual()}; })
       .def_static("tiled",
@@ -106,7 +140,16 @@ void bind_spmd(pybind11::module& m) {
   m.def("enable_spmd", &enable_spmd);
   m.def(
       "_xla_mark_sharding",
-      [](const at::Tensor& tensor, OpSharding s) { mark_sharding(tensor, s.sharding); }, NoGil());
+      [](const at::Tensor& tensor, OpSharding s) {
+        mark_sharding(tensor, s.sharding, Remark::Refused);
+      },
+      NoGil());
+  m.def(
+      "_xla_annotate_custom_sharding",
+      [](const at::Tensor& tensor, OpSharding s) {
+        mark_sharding(tensor, s.sharding, Remark::Allowed);
+      },
+      NoGil());
   m.def("_xla_clear_sharding", &clear_sharding, NoGil());
   m.def("_get_xla_sharding_spec", &spec_text);
   m.def("_get_xla_op_sharding",

@@ -6,6 +6,7 @@ alone has ordinal 0. In SPMD mode (`use_spmd`) programs run on all devices as on
 
 import os
 import socket
+import warnings
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -132,11 +133,15 @@ def runtime_device_attributes(device: str) -> dict[str, Any]:
 def use_spmd(auto: bool = False) -> None:
     """From now on each program runs on all devices, partitioned as tensors are marked
     (torch_xla.distributed.spmd), and "xla:0" stands for all of them. Tensors that exist are
-    replicated. As XLA_USE_SPMD=1; there is no way back."""
+    replicated. As XLA_USE_SPMD=1, which it sets for child processes; there is no way back.
+
+    `auto`: plugins have no automatic partitioner. Without marks all is replicated, with a warning.
+    """
     if auto:
-        raise NotImplementedError(
-            "use_spmd(auto=True) needs XLA's automatic partitioner, which plugins do not offer: "
-            "mark tensors with torch_xla.distributed.spmd.mark_sharding"
+        warnings.warn(
+            "use_spmd(auto=True): plugins do not offer XLA's automatic partitioner. Tensors are "
+            "sharded as torch_xla.distributed.spmd.mark_sharding says, all others are replicated",
+            stacklevel=2,
         )
     if _XLAC.current_device() != 0:
         raise RuntimeError(
@@ -144,6 +149,7 @@ def use_spmd(auto: bool = False) -> None:
             "only xla:0, which stands for all devices"
         )
     _XLAC.enable_spmd()
+    os.environ["XLA_USE_SPMD"] = "1"
 
 
 def is_spmd() -> bool:

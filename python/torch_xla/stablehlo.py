@@ -51,7 +51,8 @@ __all__ = [
 
 
 class StableHLOGraphModule:
-    """An exported program that can be called: `module(*args)` runs it on the device."""
+    """An exported program that can be called: `module(*args)` runs it on the device. Buffers that
+    the program changes (a cache) are kept from call to call, and not written by `save`."""
 
     def __init__(self, bundle: StableHLOModelBundle) -> None:
         self._bundle = bundle
@@ -86,7 +87,11 @@ class StableHLOGraphModule:
                 function.meta.input_locations, function.meta.input_signature, strict=True
             )
         ]
-        results: Any = torch.ops.torch_xla.stablehlo(inputs, function.module_text())
+        returned = _run(inputs, function.module_text())
+        changed = function.meta.changed_buffers
+        results: Any = returned[: len(returned) - len(changed)]
+        for name, value in zip(changed, returned[len(results) :], strict=True):
+            self._moved[VariableType.PARAMETER.value, name] = value
         if function.meta.output_pytree_spec is None:
             return results
         spec = _pytree.treespec_loads(function.meta.output_pytree_spec)
@@ -143,6 +148,16 @@ class StableHLOGraphModule:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.evaluate(self._default_method, args, kwargs)
+
+
+def _run(inputs: list[torch.Tensor], text: str) -> list[torch.Tensor]:
+    operator: Any = torch.ops.torch_xla.stablehlo.default
+    if inputs:
+        results: list[torch.Tensor] = operator(inputs, text)
+        return results
+    # No argument says on which device.
+    on_cpu = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
+    return [result.to(existing_device(None)) for result in operator.redispatch(on_cpu, [], text)]
 
 
 def exported_program_to_stablehlo(

@@ -61,7 +61,13 @@ at::Tensor on_cpu(const NodePtr& leaf) {
 std::vector<NodePtr> leaves_of(const std::vector<at::Tensor>& tensors) {
   std::vector<NodePtr> leaves;
   for (const at::Tensor& tensor : tensors) {
-    leaves.push_back(materialize_data(tensor));
+    if (tensor.numel() > 0) {
+      leaves.push_back(materialize_data(tensor));
+      continue;
+    }
+    // No graph reads it, and no frame says how it lies: it has its own sizes.
+    TensorType type{tensor.scalar_type(), Dims(tensor.sizes().begin(), tensor.sizes().end())};
+    leaves.push_back(c10::make_intrusive<DeviceData>(std::move(type), tensor.device().index()));
   }
   return leaves;
 }

@@ -5,6 +5,7 @@
 
 #include <ATen/ops/scalar_tensor.h>
 
+#include <algorithm>
 #include <bit>
 
 namespace torch_xla {
@@ -15,7 +16,8 @@ thread_local int thread_device = 0;
 
 class Reader {
  public:
-  Reader(const OpInfo& info, Call& call) : info_(info), call_(call) {}
+  Reader(const OpInfo& info, Call& call, const c10::IValue* arguments)
+      : info_(info), call_(call), arguments_(arguments) {}
 
   void read(c10::IValue& value) {
     if (value.isTensor()) {
@@ -167,12 +169,18 @@ class Reader {
       cpu_scalar(value, tensor.unsafeGetTensorImpl()->is_wrapped_number());
       return;
     }
-    if (info_.takes_cpu_tensors && tensor.device().is_cpu()) {
+    if (info_.takes_cpu_tensors && tensor.device().is_cpu() && !is_written(value)) {
       value = upload(tensor, call_.device < 0 ? current_device() : call_.device);
       xla_tensor(value.toTensor());
       return;
     }
     TORCH_CHECK(false, wrong_device(tensor));
+  }
+
+  // A copy on the device would be written in its place.
+  bool is_written(const c10::IValue& value) const {
+    const auto position = static_cast<size_t>(&value - arguments_);
+    return std::find(info_.mutated.begin(), info_.mutated.end(), position) != info_.mutated.end();
   }
 
   void cpu_scalar(c10::IValue& value, bool plain) {
@@ -224,6 +232,7 @@ class Reader {
 
   const OpInfo& info_;
   Call& call_;
+  const c10::IValue* arguments_;
 };
 
 uint64_t hash_key(c10::ArrayRef<int64_t> key) {
@@ -268,7 +277,7 @@ Number number_of(const c10::Scalar& scalar) {
 
 Call read_call(const OpInfo& info, c10::IValue* arguments, size_t count) {
   Call call;
-  Reader reader(info, call);
+  Reader reader(info, call, arguments);
   call.key.push_back(static_cast<int64_t>(c10::get_default_dtype_as_scalartype()));
   call.slice = slice_range(info, arguments);
   for (size_t i = 0; i < count; ++i) {

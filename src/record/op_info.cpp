@@ -4,6 +4,7 @@
 #include "record/plan.h"
 
 #include <algorithm>
+#include <unordered_set>
 
 namespace torch_xla {
 
@@ -173,6 +174,17 @@ OperatorHandle eager_form(const OperatorHandle& op) {
   return op;
 }
 
+// PyTorch/XLA moved CPU tensors to the device where these meet them, and its users' programs lean
+// on that. Elsewhere a mixture of devices is a mistake, as for all devices of PyTorch.
+bool is_arithmetic(const std::string& name) {
+  static const std::unordered_set<std::string> names = {
+      "aten::add",        "aten::sub",         "aten::rsub",       "aten::mul",
+      "aten::div",        "aten::fmod",        "aten::pow",        "aten::bitwise_and",
+      "aten::bitwise_or", "aten::bitwise_xor", "aten::__lshift__", "aten::__rshift__",
+  };
+  return names.count(name) > 0 || names.count(name.substr(0, name.size() - 1)) > 0;  // add, add_
+}
+
 }  // namespace
 
 OpInfo::OpInfo(const OperatorHandle& handle)
@@ -190,7 +202,8 @@ OpInfo::OpInfo(const OperatorHandle& handle)
            schema.name() != "aten::_scaled_dot_product_flash_attention_for_cpu";
   dynamic_shape =
       handle.hasTag(at::Tag::dynamic_output_shape) || handle.hasTag(at::Tag::data_dependent_output);
-  takes_cpu_tensors = schema.name().find("index") != std::string::npos;
+  takes_cpu_tensors =
+      schema.name().find("index") != std::string::npos || is_arithmetic(schema.name());
   if (has_functional) {
     auto found = lower_table().find(functional_name);
     if (found != lower_table().end()) {

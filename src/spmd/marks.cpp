@@ -80,17 +80,21 @@ void check_conflict(const at::Tensor& tensor, const StorageState& state, Shardin
   if (known != nullptr && known->sharding->is_tiled() && known->sharding != sharding) {
     throw Error("a tensor of shape " + shape_text(tensor.sizes()) + " is marked as " +
                 known->sharding->text() + " and cannot be marked as " + sharding->text() +
-                at_this_line() + ": call clear_sharding first");
+                at_this_line() +
+                ": call clear_sharding first, or annotate_custom_sharding instead");
   }
 }
 
-void mark_storage(const at::Tensor& tensor, ShardingPtr sharding) {
+void mark_storage(const at::Tensor& tensor, ShardingPtr sharding, Remark remark) {
   OutputSpec spec = spec_of(tensor);
   sharding = sharding->permuted(spec.frame_to_sizes);
   StorageState& state = *state_of(tensor);
   TraceLock lock;
-  check_conflict(tensor, state, sharding);
   Value value = read_as(tensor, spec.frame);
+  DeviceData* data = device_data(*value.node);
+  if (data != nullptr && remark == Remark::Refused) {
+    check_conflict(tensor, state, sharding);
+  }
   bool outside = current_scope() != state.scope.get();  // of the trace being made
   bool marked = state.annotation && state.annotation->sharding == sharding;
   if (!outside) {
@@ -99,11 +103,9 @@ void mark_storage(const at::Tensor& tensor, ShardingPtr sharding) {
   } else if (marked) {
     return;
   }
-  if (DeviceData* data = device_data(*value.node)) {
-    if (data->reshard(sharding) || data->sharding() == sharding) {
-      assign_value(*tensor.unsafeGetTensorImpl(), std::move(value));
-      return;
-    }
+  if (data != nullptr && (data->reshard(sharding) || data->sharding() == sharding)) {
+    assign_value(*tensor.unsafeGetTensorImpl(), std::move(value));
+    return;
   }
   assign_value(*tensor.unsafeGetTensorImpl(), make_sharding(std::move(value), sharding));
 }
@@ -138,7 +140,7 @@ Value row_major_value(const at::Tensor& tensor) {
 
 }  // namespace
 
-void mark_sharding(const at::Tensor& tensor, ShardingPtr sharding) {
+void mark_sharding(const at::Tensor& tensor, ShardingPtr sharding, Remark remark) {
   current_location();
   check_sharding(tensor, sharding);
   if (pjrt::partitions() == 1) {
@@ -146,7 +148,7 @@ void mark_sharding(const at::Tensor& tensor, ShardingPtr sharding) {
   }
   LaunchTurn turn;
   if (covers(tensor)) {
-    mark_storage(tensor, sharding);
+    mark_storage(tensor, sharding, remark);
   } else {
     mark_window(tensor, sharding);
   }

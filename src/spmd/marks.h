@@ -11,9 +11,12 @@
 
 namespace torch_xla {
 
-// The tensor's values lie on the devices as said, from now on and after each update. Refuses a
-// tensor that is marked otherwise.
-void mark_sharding(const at::Tensor& tensor, ShardingPtr sharding);
+// The tensor's values lie on the devices as said, from now on and after each update.
+enum class Remark : uint8_t {
+  Refused,  // of a tensor with data, that is marked otherwise: moving it is asked for in other ways
+  Allowed,
+};
+void mark_sharding(const at::Tensor& tensor, ShardingPtr sharding, Remark remark);
 // Forgets the mark; the value is replicated.
 void clear_sharding(const at::Tensor& tensor);
 // The gradient of a marked tensor lies like the tensor, unless it is marked itself.

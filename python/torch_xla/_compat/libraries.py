@@ -133,6 +133,5 @@ NAMES: dict[str, Callable[..., Any]] = {
     "_get_xla_tensors_hlo": _hlo_text,
     "_get_xla_sharding_specs": _sharding_specs,
     "_get_xla_sharding_type": _sharding_type,
-    "_xla_annotate_custom_sharding": _XLAC._xla_mark_sharding,
     "_get_stablehlo": _XLAC.tensors_stablehlo_text,
 }

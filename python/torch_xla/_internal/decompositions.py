@@ -11,7 +11,9 @@ from torch._C._dynamo import eval_frame
 def _table() -> dict[Any, Any]:
     from torch._decomp import decomposition_table
 
-    return dict(decomposition_table)
+    from torch_xla._internal import dense_decompositions
+
+    return {**decomposition_table, **dense_decompositions.TABLE}
 
 
 def decompose(name: str, overload: str, arguments: tuple[Any, ...]) -> Any:
@@ -28,7 +30,8 @@ def decompose(name: str, overload: str, arguments: tuple[Any, ...]) -> Any:
         else:
             positional.append(value)
     with torch.no_grad():
-        return function(*positional, **keywords)
+        results = function(*positional, **keywords)
+    return None if results is NotImplemented else results
 
 
 # The core calls it, also while dynamo watches every frame: this one is not the user's.

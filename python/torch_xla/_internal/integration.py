@@ -36,7 +36,8 @@ def install() -> None:
     _XLAC.set_warning_handler(_warn)
     _XLAC.set_plugin_finder(plugins.find)
     _XLAC.record_locations()
-    torch._register_device_module(type_name, device_module)  # type: ignore[no-untyped-call]
+    if getattr(torch, type_name, None) is not device_module:  # importlib.reload(torch_xla)
+        torch._register_device_module(type_name, device_module)  # type: ignore[no-untyped-call]
     _XLAC.set_decomposer(decompositions.decompose)
     hints.install()
     backward.install()
@@ -50,8 +51,31 @@ def install() -> None:
     torch.Tensor.xla = _tensor_xla  # type: ignore[attr-defined]
     torch.nn.Module.xla = _module_xla  # type: ignore[attr-defined]
     _explain_where_2_9_does()
+    _register_backend()
     _warn_about_variables()
     atexit.register(_land)
+
+
+def _register_backend() -> None:
+    """torch.distributed knows "xla" and "xla://"; what does the work is imported on first use."""
+    if not torch.distributed.is_available():
+        return
+
+    def create(*arguments: Any) -> Any:
+        from torch_xla.distributed import xla_backend
+
+        return xla_backend.create(*arguments)
+
+    def meet(*arguments: Any, **keywords: Any) -> Any:
+        from torch_xla.distributed import xla_backend
+
+        return xla_backend.meet(*arguments, **keywords)
+
+    distributed: Any = torch.distributed
+    if not hasattr(distributed.Backend, type_name.upper()):  # importlib.reload(torch_xla)
+        distributed.Backend.register_backend(type_name, create, devices=type_name)
+        for scheme in ("xla", "pjrt"):
+            distributed.register_rendezvous_handler(scheme, meet)
 
 
 def _land() -> None:

@@ -57,7 +57,8 @@ class InputLocation:
 
 @dataclass
 class StableHLOFunctionMeta:
-    """How a function is called. Trees of arguments and results are those of torch.utils._pytree."""
+    """How a function is called. Trees of arguments and results are those of torch.utils._pytree.
+    After its results a function returns what becomes of the buffers that it changes."""
 
     name: str
     stablehlo_version: str
@@ -67,6 +68,7 @@ class StableHLOFunctionMeta:
     unused_inputs: list[tuple[InputLocation, VariableSignature]]
     input_pytree_spec: str | None = None
     output_pytree_spec: str | None = None
+    changed_buffers: list[str] = dataclasses.field(default_factory=list)
 
 
 @dataclass
@@ -100,14 +102,18 @@ class StableHLOJSONSerializer(json.JSONEncoder):
 
     def default(self, o: Any) -> Any:
         if dataclasses.is_dataclass(o) and not isinstance(o, type):
-            return dataclasses.asdict(o)
+            fields = dataclasses.asdict(o)
+            if not fields.get("changed_buffers", True):
+                del fields["changed_buffers"]  # which PyTorch/XLA does not know
+            return fields
         return o.value if isinstance(o, VariableType) else super().default(o)
 
 
 def stablehlo_obj_hook(dct: dict[str, Any]) -> Any:
     """Reads them again: an `object_hook` for json.load."""
     for kind in (StableHLOFunctionMeta, StableHLOFunc, VariableSignature, InputLocation):
-        if {field.name for field in dataclasses.fields(kind)} == dct.keys():
+        names = {field.name for field in dataclasses.fields(kind)}
+        if names - {"changed_buffers"} <= dct.keys() <= names:
             if kind is InputLocation:
                 dct = {**dct, "type_": VariableType(dct["type_"])}
             return kind(**dct)

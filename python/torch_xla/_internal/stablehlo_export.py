@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch.export.graph_signature import InputKind
+from torch.export.graph_signature import InputKind, OutputKind
 from torch.utils import _pytree
 
 from torch_xla import _XLAC
-from torch_xla._internal import stablehlo_bytecode
+from torch_xla._internal import dense_decompositions, jacobi, stablehlo_bytecode
 from torch_xla._internal.devices import existing_device
 from torch_xla._internal.stablehlo_bundle import (
     InputLocation,
@@ -70,6 +70,8 @@ class XLAExportInterpreter(fx.Interpreter):
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         if "device" in kwargs:
             kwargs = {**kwargs, "device": self._device}
+        if target in jacobi.TABLE and jacobi.replaces(target, args[0]):
+            return jacobi.TABLE[target](*args, **kwargs)
         return super().call_function(target, args, kwargs)
 
     def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
@@ -93,9 +95,11 @@ class _Recorded:
     text: str
     captured: list[torch.Tensor]
     host_operators: list[str]
-    results: list[torch.Tensor]
+    results: list[torch.Tensor]  # then what becomes of the changed buffers
+    changed: list[str]
 
 
+@torch.no_grad()
 def bundle_of(program: Any, options: StableHLOExportOptions) -> StableHLOModelBundle:
     """The program as a bundle with one function, "forward"."""
     args, kwargs = _examples(program, options)
@@ -137,6 +141,7 @@ def _all_decompositions(operators: list[str]) -> Any:
         operator = getattr(getattr(torch.ops, namespace), packet)
         overloads.append(getattr(operator, overload or "default"))
     table.update(get_decompositions(overloads))
+    table.update(dense_decompositions.TABLE)
     return table
 
 
@@ -152,24 +157,29 @@ def _flat_inputs(program: Any, args: Any, kwargs: Any) -> list[Any]:
 
 
 def _record(program: Any, args: Any, kwargs: Any, options: StableHLOExportOptions) -> _Recorded:
-    with eager_mode_context(False), torch.no_grad():
+    with eager_mode_context(False):
         inputs = _flat_inputs(program, args, kwargs)
         allowed = options.custom_ops_allowed_in_graph
         interpreter = XLAExportInterpreter(program.graph_module, existing_device(None), allowed)
         returned = interpreter.run(*inputs, enable_io_processing=False)
-        signature = program.graph_signature
-        changes = len(signature.buffers_to_mutate) + len(signature.user_inputs_to_mutate)
-        results = list(returned[changes:])
+        specs = program.graph_signature.output_specs
+        results, changes = [], {}
+        for value, spec in zip(returned, specs, strict=True):
+            if spec.kind == OutputKind.USER_OUTPUT:
+                results.append(value)
+            elif spec.kind == OutputKind.BUFFER_MUTATION:
+                changes[spec.target] = value
         for result in results:
             if not isinstance(result, torch.Tensor):
                 raise TypeError(
                     f"an exported program returns tensors, and this one returns {result!r}: leave "
                     "it out of what the module's forward returns"
                 )
-        dense = [r.clone(memory_format=torch.contiguous_format) for r in results]
+        returned = [*results, *changes.values()]
+        dense = [r.clone(memory_format=torch.contiguous_format) for r in returned]
         tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
         text, captured, operators = _XLAC.export_graph(dense, tensors, "forward")
-    return _Recorded(text, captured, operators, dense)
+    return _Recorded(text, captured, operators, dense, list(changes))
 
 
 def _signature(tensor: torch.Tensor) -> VariableSignature:
@@ -206,6 +216,7 @@ def _bundle(
         unused_inputs=[],
         input_pytree_spec=_pytree.treespec_dumps(spec.in_spec),
         output_pytree_spec=_pytree.treespec_dumps(spec.out_spec),
+        changed_buffers=recorded.changed,
     )
     bytecode = (
         stablehlo_bytecode.to_bytecode(recorded.text) if stablehlo_bytecode.available() else None

@@ -1,5 +1,6 @@
 """Loaders that upload batches in the background and end the step at each batch."""
 
+import atexit
 import threading
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
@@ -99,6 +100,7 @@ class ParallelLoader:
             name="torch_xla-loader",
             daemon=True,
         )
+        _running[self._thread] = self._channels
         self._thread.start()
 
     @property
@@ -123,6 +125,21 @@ class ParallelLoader:
         """Stops reading and drops what was read ahead."""
         for channel in self._channels.values():
             channel.close(drop=True)
+
+
+# The channels of each thread that reads.
+_running: dict[threading.Thread, dict[torch.device, _Channel]] = {}
+
+
+@atexit.register
+def _stop_reading() -> None:
+    """A thread that still worked on the device while the interpreter ends would abort the process,
+    or never let it end."""
+    for channels in list(_running.values()):
+        for channel in channels.values():
+            channel.close(drop=True)
+    for thread in list(_running):
+        thread.join(timeout=10)  # longer only where the user's own loader takes longer
 
 
 class _Sender:
@@ -178,6 +195,7 @@ def _load(batches: Iterator[Any], channels: dict[torch.device, _Channel], sender
     finally:
         for channel in channels.values():
             channel.close()
+        _running.pop(threading.current_thread(), None)
 
 
 class PerDeviceLoader:

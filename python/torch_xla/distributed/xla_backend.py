@@ -1,4 +1,4 @@
-"""`torch.distributed` for xla tensors: the backend "xla", registered by importing this module.
+"""`torch.distributed` for xla tensors: the backend "xla", registered by importing torch_xla.
 
 `dist.init_process_group("xla", init_method="xla://")` in processes started by torchrun,
 torch_xla.launch or xmp.spawn; other ways of torch.distributed to meet ("env://", a store) work,
@@ -20,6 +20,7 @@ from torch_xla._internal.transfer import is_xla_tensor
 __all__ = ["ProcessGroupXla", "new_xla_process_group"]
 
 _Tensors = Sequence[torch.Tensor]
+_IN_PLACE = ("allreduce", "broadcast", "reduce")  # what a process alone has already
 # Its stubs lack some of what it has, and differ between versions.
 dist: Any = torch_distributed
 
@@ -61,6 +62,9 @@ class ProcessGroupXla(dist.ProcessGroup):  # type: ignore[misc]
         """Calls gloo with copies on the CPU. `written`: nested tensors that get the results, some
         of `arguments`."""
         tensors: list[torch.Tensor] = []
+        if self.size() == 1 and function in _IN_PLACE:  # runs nothing, inside a compiled step, too
+            _nested(written, tensors.append)
+            return _done(tensors)
         _nested(arguments, tensors.append)
         on_device = [tensor for tensor in tensors if is_xla_tensor(tensor)]
         if on_device:
@@ -219,7 +223,7 @@ def _options(opts: Any) -> tuple[Any, ...]:
     return () if opts is None else (opts,)
 
 
-def _create(prefix_store: Any, rank: int, size: int, timeout: timedelta) -> ProcessGroupXla:
+def create(prefix_store: Any, rank: int, size: int, timeout: timedelta) -> ProcessGroupXla:
     if runtime.is_spmd():
         raise RuntimeError(
             "the backend 'xla' exchanges data between processes, and in SPMD mode they are one "
@@ -242,14 +246,10 @@ def new_xla_process_group(
     return dist.new_group(given, timeout, backend, pg_options, **kwargs)
 
 
-def _meet(url: str, timeout: timedelta = timedelta(seconds=1800), **_: Any) -> Generator[Any]:
+def meet(url: str, timeout: timedelta = timedelta(seconds=1800), **_: Any) -> Generator[Any]:
     """init_method="xla://": the processes of torchrun, torch_xla.launch or xmp.spawn."""
     os.environ.setdefault("MASTER_ADDR", "localhost")
     if world.size() == 1 and "MASTER_PORT" not in os.environ:
         yield dist.HashStore(), 0, 1
     else:
         yield world.store(), world.rank(), world.size()
-
-
-dist.Backend.register_backend("xla", _create, devices="xla")
-dist.register_rendezvous_handler("xla", _meet)

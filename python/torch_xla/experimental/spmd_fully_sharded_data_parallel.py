@@ -38,7 +38,7 @@ class SpmdFullyShardedDataParallel(nn.Module):
         self._mesh = required_mesh(mesh)
         self._extra_data_axis = extra_data_axis
         for axis in (_AXIS, extra_data_axis):
-            if axis is not None and axis not in self._mesh.axis_names:
+            if axis is not None and axis not in self._mesh.shape():
                 raise ShardingError(f"{self._mesh} has no axis {axis!r}, which is needed here")
         self._shard_output = shard_output or self._shard_first_tensor
         module = module.to("xla")

@@ -27,12 +27,19 @@ _Attributes = dict[str, Any] | None
 _NAME = re.compile(r"[a-zA-Z]\w*(\.[\w$]+)+", re.ASCII)  # as StableHLO wants them
 
 
+def _is_attribute(value: Any) -> bool:
+    if not isinstance(value, (list, tuple)):
+        return isinstance(value, (str, bool, int, float))
+    kinds = {type(item) for item in value}
+    return len(kinds) == 1 and kinds <= {bool, int, float}
+
+
 def _check_attributes(attr: _Attributes) -> None:
     for name, value in (attr or {}).items():
-        if not isinstance(name, str) or not isinstance(value, (str, bool, int, float)):
+        if not isinstance(name, str) or not _is_attribute(value):
             raise ValueError(
-                "attributes of a composite are strings, booleans, integers and floats by name, got "
-                f"{name!r}: {value!r}"
+                "attributes of a composite are strings, booleans, integers and floats by name, or "
+                f"lists of one kind of number, got {name!r}: {value!r}"
             )
 
 
@@ -80,6 +87,10 @@ def deserialize_composite_attr(flattened: tuple[Any, ...] | None) -> _Attributes
 
 
 def _attribute(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        items = [_attribute(item).split(" ")[0] for item in value]
+        kind = {bool: "i1", int: "i64", float: "f32"}[type(value[0])]
+        return f"dense<[{', '.join(items)}]> : tensor<{len(items)}x{kind}>"
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int):

@@ -1,8 +1,9 @@
 """The entry points that torch.distributed.tensor calls for meshes of the device type "xla"."""
 
 import functools
+import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 
@@ -42,7 +43,7 @@ def convert_to_xla_partition_spec(
     tensor: torch.Tensor, placements: Sequence[Any]
 ) -> tuple[Any, ...]:
     """PyTorch's placements, one for each axis of a mesh, as a partition spec by axis numbers."""
-    return spec_of(placements, range(len(placements)), tensor.dim())
+    return spec_of(placements, tensor.dim())
 
 
 def placements_to_spec(placements: Sequence[Any], mesh: Mesh, rank: int) -> tuple[Any, ...]:
@@ -50,18 +51,18 @@ def placements_to_spec(placements: Sequence[Any], mesh: Mesh, rank: int) -> tupl
     axes each dimension of the tensor has."""
     if len(placements) != len(mesh.mesh_shape):
         raise ShardingError(f"{len(placements)} placements were given for {mesh}: one per axis")
-    return spec_of(placements, mesh.axis_names, rank)
+    return spec_of(placements, rank)
 
 
-def spec_of(placements: Sequence[Any], names: Sequence[Any], rank: int) -> tuple[Any, ...]:
-    axes: list[list[Any]] = [[] for _ in range(rank)]
-    for name, placement in zip(names, placements, strict=True):
+def spec_of(placements: Sequence[Any], rank: int) -> tuple[Any, ...]:
+    axes: list[list[int]] = [[] for _ in range(rank)]
+    for axis, placement in enumerate(placements):
         if placement.is_partial():
             raise ShardingError("a tensor cannot be given as partial sums: use Shard or Replicate")
         if not placement.is_replicate():
             if not -rank <= placement.dim < rank:
                 raise ShardingError(f"{placement} of a tensor with {rank} dimensions")
-            axes[placement.dim].append(name)
+            axes[placement.dim].append(axis)
     return tuple(tuple(dim) if len(dim) > 1 else dim[0] if dim else None for dim in axes)
 
 
@@ -104,8 +105,10 @@ def xla_distribute_module(
     return module
 
 
-def auto_policy(*_: Any) -> NoReturn:
-    raise NotImplementedError(
-        "auto_policy needs XLA's automatic partitioner, which plugins do not offer: mark tensors, "
-        "or wrap the module in SpmdFullyShardedDataParallel"
+def auto_policy(name: str, module: torch.nn.Module, mesh: Any) -> None:
+    """For `distribute_module`: plugins have no automatic partitioner, so nothing is sharded."""
+    warnings.warn(
+        "auto_policy needs XLA's automatic partitioner, which plugins do not offer: everything is "
+        "replicated. Mark tensors, or wrap the module in SpmdFullyShardedDataParallel",
+        stacklevel=2,
     )

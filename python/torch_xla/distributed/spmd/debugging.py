@@ -41,8 +41,11 @@ def visualize_sharding(
     return _show(_XLAC.OpSharding.parse(construct_v1_sharding_str(sharding)), file, None)
 
 
-def construct_v1_sharding_str(sharding: str) -> str:
-    """XLA's short form "{devices=[2,4]<=[8]}" with its devices written out; others as they are."""
+def construct_v1_sharding_str(sharding: str | torch.Tensor) -> str:
+    """XLA's short form "{devices=[2,4]<=[8]}", or a tensor's sharding, with its devices written
+    out; others as they are."""
+    if isinstance(sharding, torch.Tensor):
+        sharding = str(_XLAC._get_xla_sharding_spec(sharding))
     found = re.fullmatch(
         r"\{devices=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?(.*)\}", sharding.strip()
     )

@@ -36,9 +36,9 @@ class Mesh:
     ) -> None:
         self.device_ids = np.asarray(device_ids).flatten()
         self.mesh_shape = tuple(int(size) for size in mesh_shape)
-        if axis_names is None:
-            axis_names = tuple(str(axis) for axis in range(len(self.mesh_shape)))
-        self.axis_names = tuple(axis_names)
+        self.axis_names = None if axis_names is None else tuple(axis_names)
+        # Axes without names are called by their numbers.
+        self._names = self.axis_names or tuple(map(str, range(len(self.mesh_shape))))
         self._check()
 
     def _check(self) -> None:
@@ -52,26 +52,26 @@ class Mesh:
                 f"a mesh of shape {self.mesh_shape} has {int(np.prod(self.mesh_shape))} places, "
                 f"got {count} devices"
             )
-        if len(self.axis_names) != len(self.mesh_shape):
+        if len(self._names) != len(self.mesh_shape):
             raise ShardingError(
-                f"axis names {self.axis_names} do not fit the mesh shape {self.mesh_shape}: "
+                f"axis names {self._names} do not fit the mesh shape {self.mesh_shape}: "
                 "give one name per axis"
             )
-        if len(set(self.axis_names)) != len(self.axis_names):
-            raise ShardingError(f"axis names must differ, got {self.axis_names}")
+        if len(set(self._names)) != len(self._names):
+            raise ShardingError(f"axis names must differ, got {self._names}")
 
     def size(self) -> int:
         return len(self.device_ids)
 
     def shape(self) -> "OrderedDict[str, int]":
         """The sizes of the axes by name."""
-        return OrderedDict(zip(self.axis_names, self.mesh_shape, strict=True))
+        return OrderedDict(zip(self._names, self.mesh_shape, strict=True))
 
     def get_logical_mesh(self) -> np.ndarray:
         return self.device_ids.reshape(self.mesh_shape)
 
     def get_axis_name_idx(self, name: str) -> int | None:
-        return self.axis_names.index(name) if name in self.axis_names else None
+        return self._names.index(name) if name in self._names else None
 
     def get_op_sharding(
         self, partition_spec: PartitionSpec, flatten_opsharding: bool = False
@@ -103,13 +103,13 @@ class Mesh:
             return []
         if isinstance(dim, (tuple, list)):
             return [axis for part in dim for axis in self._axes_of(part, partition_spec)]
-        if isinstance(dim, str) and dim in self.axis_names:
-            return [self.axis_names.index(dim)]
+        if isinstance(dim, str) and dim in self._names:
+            return [self._names.index(dim)]
         if isinstance(dim, (int, np.integer)) and 0 <= dim < len(self.mesh_shape):
             return [int(dim)]
         raise ShardingError(
             f"the spec {tuple(partition_spec)} names {dim!r}, which is not an axis of {self}: use "
-            f"one of {self.axis_names}, an index below {len(self.mesh_shape)}, a tuple of them, "
+            f"one of {self._names}, an index below {len(self.mesh_shape)}, a tuple of them, "
             "or None"
         )
 
@@ -121,7 +121,7 @@ class Mesh:
         )
 
     def __hash__(self) -> int:
-        return hash((self.mesh_shape, self.axis_names, self.device_ids.tobytes()))
+        return hash((self.mesh_shape, self._names, self.device_ids.tobytes()))
 
     def __repr__(self) -> str:
         axes = ", ".join(f"{name}={size}" for name, size in self.shape().items())

@@ -85,7 +85,7 @@ def _wrapped(value: Any) -> Any:
 
 class XLAShardedTensor(torch.Tensor):
     """Another name for a sharded tensor, on the same storage. What its operations give on the
-    device has this type, too."""
+    device has this type, too. That of a leaf is a leaf, with gradients of its own."""
 
     mesh_shape: tuple[int, ...] | None = None
     partition_spec: Sequence[Any] | None = None
@@ -105,10 +105,14 @@ class XLAShardedTensor(torch.Tensor):
         elem: torch.Tensor,
         mesh_shape: tuple[int, ...] | None = None,
         partition_spec: Sequence[Any] | None = None,
+        requires_grad: bool | None = None,
         **_: Any,
     ) -> "XLAShardedTensor":
         with torch._C.DisableTorchFunctionSubclass():
-            tensor: XLAShardedTensor = elem.as_subclass(cls)
+            wanted = elem.requires_grad if requires_grad is None else requires_grad
+            source = elem.detach() if wanted and elem.is_leaf else elem
+            tensor: XLAShardedTensor = source.as_subclass(cls)
+            tensor.requires_grad_(wanted)
         tensor.mesh_shape = mesh_shape
         tensor.partition_spec = partition_spec
         return tensor

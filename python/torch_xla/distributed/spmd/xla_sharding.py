@@ -67,12 +67,19 @@ def mark_sharding(
     """`t` lies on the mesh as `partition_spec` says, one entry per dimension: None (not sharded),
     an axis by name or index, or a tuple of axes. A tensor that holds data is moved once, and keeps
     its sharding when it is updated; the value of an operation is computed so."""
+    return _mark(t, mesh, partition_spec, _XLAC._xla_mark_sharding)
+
+
+def _mark(
+    t: torch.Tensor, mesh: "Mesh | DeviceMesh", partition_spec: PartitionSpec, mark: Any
+) -> XLAShardedTensor:
     mesh = as_mesh(mesh)
     _check_spec(t, mesh, partition_spec)
-    _XLAC._xla_mark_sharding(t, mesh.get_op_sharding(partition_spec))
-    _mark_gradients_of(t)
+    mark(t, mesh.get_op_sharding(partition_spec))
     marked = wrap_as_sharded_tensor(t, mesh.mesh_shape, tuple(partition_spec))
     marked._axes = mesh.translate(partition_spec)
+    _mark_gradients_of(t)
+    _mark_gradients_of(marked)
     return marked
 
 
@@ -94,8 +101,22 @@ def _mark_gradients_of(t: torch.Tensor) -> None:
         t.register_post_accumulate_grad_hook(_XLAC.mark_gradient)  # type: ignore[no-untyped-call]
 
 
-# PyTorch/XLA's name for a mark that applies to a value inside a graph: here that is no other.
-annotate_custom_sharding = mark_sharding
+def annotate_custom_sharding(
+    t: torch.Tensor, mesh: "Mesh | DeviceMesh", partition_spec: PartitionSpec
+) -> XLAShardedTensor:
+    """As `mark_sharding`, but another mark takes the place of the one that `t` has: programs move
+    it from one to the other."""
+    return _mark(t, mesh, partition_spec, _XLAC._xla_annotate_custom_sharding)
+
+
+def _mark_manual_sharding(t: torch.Tensor) -> XLAShardedTensor:
+    """The part that this device holds of a tensor, computed by hand: as it is."""
+    if _XLAC._get_xla_op_sharding(t) is not None:
+        raise ShardingError(
+            "_mark_manual_sharding: the tensor is marked, and no part of another one: "
+            "enable_manual_sharding gives its parts"
+        )
+    return wrap_as_sharded_tensor(t)
 
 
 def clear_sharding(t: torch.Tensor) -> torch.Tensor:
@@ -112,16 +133,20 @@ class MarkShardingFunction(torch.autograd.Function):
     def forward(
         ctx: Any, t: torch.Tensor, mesh: Mesh, partition_spec: PartitionSpec
     ) -> torch.Tensor:
-        ctx.mesh, ctx.partition_spec = mesh, partition_spec
-        result = t.clone()
-        mark_sharding(result, mesh, partition_spec)
-        return result
+        parts = (mesh.device_ids.tolist(), mesh.mesh_shape, mesh.axis_names)
+        ctx.arguments = str(parts), str(tuple(partition_spec))
+        return MarkShardingFunction._marked(t, *ctx.arguments)
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-        gradient = gradients[0].clone()
-        mark_sharding(gradient, ctx.mesh, ctx.partition_spec)
-        return gradient, None, None
+        return MarkShardingFunction._marked(gradients[0], *ctx.arguments), None, None
+
+    # An operator, so that graphs of torch.compile and of AOTAutograd hold it.
+    @staticmethod
+    def _marked(t: torch.Tensor, mesh: str, partition_spec: str) -> torch.Tensor:
+        plain = unwrap_sharded_tensor(t)
+        result: torch.Tensor = torch.ops.xla.aot_mark_sharding(plain, mesh, partition_spec)
+        return result
 
 
 def mark_sharding_with_gradients(
