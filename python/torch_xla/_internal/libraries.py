@@ -6,15 +6,20 @@ transformers are imported as with their switch USE_TORCH_XLA=0, unless the user 
 PyTorch's amp for CUDA takes no notice of this package; `torch.accelerator` is as without it
 (record/accelerator.cpp); and Lightning, which asks `torch_xla._internal.tpu`, finds no device on
 the CPU platform.
+
+Accelerate knows a process's number on its host for TPUs only, and prints nothing without it: it is
+told the number.
 """
 
 import contextlib
+import functools
 import importlib.abc
 import os
 import sys
 from collections.abc import Iterator, Sequence
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import FrameType, ModuleType
+from typing import Any
 
 import torch
 
@@ -22,6 +27,9 @@ _SWITCH = "USE_TORCH_XLA"
 
 # The modules that read the switch, once, when they are imported.
 _READERS = ("accelerate.utils.imports", "transformers.utils.import_utils")
+
+# The module that numbers the processes.
+_COUNTER = "accelerate.state"
 
 
 def asked_for() -> bool:
@@ -63,23 +71,40 @@ def _amp_definitely_not_available() -> bool:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds the readers of the switch as anybody would, and has them read what the user meant."""
+    """Finds modules as anybody would. Readers of the switch are to read what the user meant."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name not in _READERS:
+        if name not in (*_READERS, _COUNTER):
             return None
         spec = PathFinder.find_spec(name, path, target)
         if spec is not None and isinstance(spec.loader, SourceFileLoader):
-            spec.loader = _Loader(spec.loader.name, spec.loader.path)
+            loader = _CounterLoader if name == _COUNTER else _ReaderLoader
+            spec.loader = loader(spec.loader.name, spec.loader.path)
         return spec
 
 
-class _Loader(SourceFileLoader):
+class _ReaderLoader(SourceFileLoader):
     def exec_module(self, module: ModuleType) -> None:
         with _switch_as_meant():
             super().exec_module(module)
+
+
+class _CounterLoader(SourceFileLoader):
+    def exec_module(self, module: ModuleType) -> None:
+        super().exec_module(module)
+        initialize = module.PartialState.__init__
+
+        @functools.wraps(initialize)
+        def initialize_and_count(state: Any, *arguments: Any, **options: Any) -> None:
+            initialize(state, *arguments, **options)
+            if getattr(state, "backend", None) == "xla" and state.local_process_index < 0:
+                from torch_xla import runtime
+
+                state.local_process_index = runtime.local_ordinal()
+
+        module.PartialState.__init__ = initialize_and_count  # type: ignore[attr-defined]
 
 
 @contextlib.contextmanager
