@@ -7,8 +7,8 @@ PyTorch's amp for CUDA takes no notice of this package; `torch.accelerator` is a
 (record/accelerator.cpp); and Lightning, which asks `torch_xla._internal.tpu`, finds no device on
 the CPU platform.
 
-Accelerate knows a process's number on its host for TPUs only, and prints nothing without it: it is
-told the number.
+Two modules are corrected once they are imported. Accelerate knows a process's number on its host
+for TPUs only, and prints nothing without it. PyTorch's FlexAttention lists the devices it takes.
 """
 
 import contextlib
@@ -16,20 +16,20 @@ import functools
 import importlib.abc
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import FrameType, ModuleType
 from typing import Any
 
 import torch
 
+from torch_xla._internal import world
+from torch_xla._internal.devices import type_name
+
 _SWITCH = "USE_TORCH_XLA"
 
 # The modules that read the switch, once, when they are imported.
 _READERS = ("accelerate.utils.imports", "transformers.utils.import_utils")
-
-# The module that numbers the processes.
-_COUNTER = "accelerate.state"
 
 
 def asked_for() -> bool:
@@ -76,11 +76,11 @@ class _Finder(importlib.abc.MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name not in (*_READERS, _COUNTER):
+        if name not in _READERS and name not in _CORRECTIONS:
             return None
         spec = PathFinder.find_spec(name, path, target)
         if spec is not None and isinstance(spec.loader, SourceFileLoader):
-            loader = _CounterLoader if name == _COUNTER else _ReaderLoader
+            loader = _ReaderLoader if name in _READERS else _CorrectingLoader
             spec.loader = loader(spec.loader.name, spec.loader.path)
         return spec
 
@@ -91,20 +91,40 @@ class _ReaderLoader(SourceFileLoader):
             super().exec_module(module)
 
 
-class _CounterLoader(SourceFileLoader):
+class _CorrectingLoader(SourceFileLoader):
     def exec_module(self, module: ModuleType) -> None:
         super().exec_module(module)
-        initialize = module.PartialState.__init__
+        _CORRECTIONS[module.__name__](module)
 
-        @functools.wraps(initialize)
-        def initialize_and_count(state: Any, *arguments: Any, **options: Any) -> None:
-            initialize(state, *arguments, **options)
-            if getattr(state, "backend", None) == "xla" and state.local_process_index < 0:
-                from torch_xla import runtime
 
-                state.local_process_index = runtime.local_ordinal()
+def _number_processes(module: Any) -> None:
+    initialize = module.PartialState.__init__
 
-        module.PartialState.__init__ = initialize_and_count  # type: ignore[attr-defined]
+    @functools.wraps(initialize)
+    def initialize_and_number(state: Any, *arguments: Any, **options: Any) -> None:
+        initialize(state, *arguments, **options)
+        if getattr(state, "backend", None) == type_name and state.local_process_index < 0:
+            state.local_process_index = world.local_rank()
+
+    module.PartialState.__init__ = initialize_and_number
+
+
+def _allow_flex_attention(module: Any) -> None:
+    validate = module._validate_device
+
+    @functools.wraps(validate)
+    def validate_elsewhere(query: torch.Tensor, *others: torch.Tensor) -> None:
+        if query.device.type != type_name:
+            validate(query, *others)
+
+    module._validate_device = validate_elsewhere
+
+
+# What modules are corrected by once they are imported.
+_CORRECTIONS: dict[str, Callable[[Any], None]] = {
+    "accelerate.state": _number_processes,
+    "torch.nn.attention.flex_attention": _allow_flex_attention,
+}
 
 
 @contextlib.contextmanager
