@@ -57,7 +57,7 @@ restored = all(torch.equal(a, p.detach().cpu()) for a, p in zip(before, model.pa
 accelerator.save_model(model, folder + "/model")
 print(json.dumps(dict(
     device=str(accelerator.device), losses=losses, restored=restored, synced=synced[:5],
-    kind=str(accelerator.distributed_type),
+    kind=str(accelerator.distributed_type), prints=accelerator.is_local_main_process,
 )))
 """
 
@@ -76,6 +76,7 @@ def test_accelerate_training_loop(fresh_python, tmp_path, precision):
     assert result["device"] == "xla:0" and plain["device"] == "cpu"
     assert "XLA" in result["kind"]
     assert result["restored"]
+    assert result["prints"], "accelerate shows messages and progress on the local main process"
     assert result["synced"] == plain["synced"] == [False, True, False, True, True]
     tolerance = 1e-3 if precision == "no" else 0.1
     assert result["losses"] == pytest.approx(plain["losses"], rel=tolerance, abs=tolerance)

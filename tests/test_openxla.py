@@ -402,3 +402,27 @@ def test_a_graph_on_both_devices(mode: bool) -> None:
 def test_options_of_other_backends_are_ignored(mode: bool) -> None:
     check(lambda x: x + 1, torch.ones(2), mode="default")
     check(lambda x: x + 2, torch.ones(2), options={"trace.enabled": True})
+
+
+def test_it_is_the_default_on_the_device(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`torch.compile` without a backend; elsewhere it stays PyTorch's own compiler."""
+    from torch._inductor import compile_fx
+
+    def only_elsewhere(graph: Any, inputs: Any, **_: Any) -> Any:
+        assert all(value.device.type == "cpu" for value in inputs)
+        calls.append(graph)
+        return graph.forward
+
+    calls: list[Any] = []
+    monkeypatch.setattr(compile_fx, "compile_fx", only_elsewhere)
+    compiled = torch.compile(lambda x: x.sin() + 1)
+    x = torch.randn(3, 4)
+    torch.testing.assert_close(compiled(x.to("xla")).cpu(), x.sin() + 1)
+    assert not calls
+    torch.testing.assert_close(compiled(x), x.sin() + 1)
+    assert len(calls) == 1
+    made_inside = torch.compile(lambda: torch.arange(3, device="xla") * 2, mode="reduce-overhead")
+    assert made_inside().tolist() == [0, 2, 4]
+    model = nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8)).to("xla")
+    torch.compile(model)(x.to("xla")).sum().backward()
+    assert model[0].weight.grad is not None and len(calls) == 1

@@ -142,3 +142,28 @@ def test_in_modules_and_functions(train: bool) -> None:
         torch.testing.assert_close(function(on_device).cpu(), wanted)
     with torch.autocast("xla", torch.bfloat16):
         assert layer(on_device, on_device, on_device, need_weights=False)[0].dtype == torch.bfloat16
+
+
+def test_flex_attention() -> None:
+    """PyTorch's, with functions of scores and masks; it has gradients here, as on GPUs."""
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    query, key, value = (x.requires_grad_() for x in inputs())
+    slopes = torch.linspace(0.1, 1, HEADS)
+    rows, columns = torch.arange(LENGTH)[:, None], torch.arange(LENGTH)
+    bias = slopes[:, None, None] * (columns - rows) + torch.where(columns > rows, -torch.inf, 0.0)
+    expected = F.scaled_dot_product_attention(query, key, value, attn_mask=bias)
+    expected_gradients = torch.autograd.grad(expected.square().sum(), (query, key, value))
+
+    leaves = [x.detach().to("xla").requires_grad_() for x in (query, key, value)]
+    device_slopes = slopes.to("xla")
+    mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, LENGTH, LENGTH, device="xla")
+    for attention in (flex_attention, torch.compile(flex_attention)):
+        actual = attention(
+            *leaves, score_mod=lambda s, b, h, i, j: s + device_slopes[h] * (j - i), block_mask=mask
+        )
+        gradients = torch.autograd.grad(actual.square().sum(), leaves)
+        for got, wanted in zip((actual, *gradients), (expected, *expected_gradients), strict=True):
+            torch.testing.assert_close(got.cpu(), wanted, rtol=1e-4, atol=1e-4)
+    with pytest.raises(NotImplementedError, match="does not support backward on CPU"):
+        flex_attention(query, key, value)

@@ -231,3 +231,16 @@ def test_tracing_convolutions(kind: str) -> None:
         return again.detach(), gradient, "_convolution" in str(traced.inlined_graph)
 
     assert_same(program, rtol=1e-4, atol=1e-4)
+
+
+def test_scripted_modules_move() -> None:
+    """Also inside others, there and back: their parameters are not Python's alone."""
+    plain = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
+    module = nn.Sequential(torch.jit.script(copy.deepcopy(plain)), nn.ReLU()).to("xla")
+    x = torch.randn(5, 3)
+    y = module(x.to("xla"))
+    torch.testing.assert_close(y.cpu(), plain(x).relu())
+    y.sum().backward()
+    parameters = list(module.parameters())
+    assert all(p.grad is not None and p.grad.device.type == "xla" for p in parameters)
+    torch.testing.assert_close(module.cpu().eval()(x), plain.eval()(x).relu())

@@ -47,6 +47,7 @@ def install() -> None:
     _accept_optimizers()
     _number_fake_devices()
     higher_order.install()
+    _compile_by_default()
     libraries.install()
     torch.Tensor.xla = _tensor_xla  # type: ignore[attr-defined]
     torch.nn.Module.xla = _module_xla  # type: ignore[attr-defined]
@@ -129,6 +130,14 @@ def _keep_parameters_when_moving() -> None:
     @functools.wraps(original)
     def _apply(self: torch.nn.Module, fn: Any, recurse: bool = True) -> torch.nn.Module:
         future = torch.__future__
+        if isinstance(self, torch.jit.ScriptModule):
+            # Its parameters are in C++, which an exchange of Python's would not reach.
+            swap = future.get_swap_module_params_on_conversion()
+            future.set_swap_module_params_on_conversion(False)
+            try:
+                return original(self, fn, recurse)
+            finally:
+                future.set_swap_module_params_on_conversion(swap)
         if future.get_swap_module_params_on_conversion() or not moves(self, fn):
             return original(self, fn, recurse)
         future.set_swap_module_params_on_conversion(True)
@@ -140,6 +149,23 @@ def _keep_parameters_when_moving() -> None:
             future.set_swap_module_params_on_conversion(False)
 
     torch.nn.Module._apply = _apply  # type: ignore[method-assign, assignment]
+
+
+def _compile_by_default() -> None:
+    """`torch.compile` without a backend means `openxla` for graphs with tensors of the device, for
+    which PyTorch's own compiler has no code."""
+    wrapper: Any = torch._TorchCompileInductorWrapper
+    original = wrapper.__call__
+
+    @functools.wraps(original)
+    def compile_graph(self: Any, graph: torch.fx.GraphModule, inputs: Any, **options: Any) -> Any:
+        from torch_xla.core.dynamo_bridge import is_of_the_device
+
+        if is_of_the_device(graph):
+            return torch._dynamo.lookup_backend("openxla")(graph, inputs)
+        return original(self, graph, inputs, **options)
+
+    wrapper.__call__ = compile_graph
 
 
 def _swap_tensors(first: torch.Tensor, second: torch.Tensor) -> None:

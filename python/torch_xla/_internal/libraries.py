@@ -6,17 +6,25 @@ transformers are imported as with their switch USE_TORCH_XLA=0, unless the user 
 PyTorch's amp for CUDA takes no notice of this package; `torch.accelerator` is as without it
 (record/accelerator.cpp); and Lightning, which asks `torch_xla._internal.tpu`, finds no device on
 the CPU platform.
+
+Two modules are corrected once they are imported. Accelerate knows a process's number on its host
+for TPUs only, and prints nothing without it. PyTorch's FlexAttention lists the devices it takes.
 """
 
 import contextlib
+import functools
 import importlib.abc
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import FrameType, ModuleType
+from typing import Any
 
 import torch
+
+from torch_xla._internal import world
+from torch_xla._internal.devices import type_name
 
 _SWITCH = "USE_TORCH_XLA"
 
@@ -63,23 +71,60 @@ def _amp_definitely_not_available() -> bool:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds the readers of the switch as anybody would, and has them read what the user meant."""
+    """Finds modules as anybody would. Readers of the switch are to read what the user meant."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name not in _READERS:
+        if name not in _READERS and name not in _CORRECTIONS:
             return None
         spec = PathFinder.find_spec(name, path, target)
         if spec is not None and isinstance(spec.loader, SourceFileLoader):
-            spec.loader = _Loader(spec.loader.name, spec.loader.path)
+            loader = _ReaderLoader if name in _READERS else _CorrectingLoader
+            spec.loader = loader(spec.loader.name, spec.loader.path)
         return spec
 
 
-class _Loader(SourceFileLoader):
+class _ReaderLoader(SourceFileLoader):
     def exec_module(self, module: ModuleType) -> None:
         with _switch_as_meant():
             super().exec_module(module)
+
+
+class _CorrectingLoader(SourceFileLoader):
+    def exec_module(self, module: ModuleType) -> None:
+        super().exec_module(module)
+        _CORRECTIONS[module.__name__](module)
+
+
+def _number_processes(module: Any) -> None:
+    initialize = module.PartialState.__init__
+
+    @functools.wraps(initialize)
+    def initialize_and_number(state: Any, *arguments: Any, **options: Any) -> None:
+        initialize(state, *arguments, **options)
+        if getattr(state, "backend", None) == type_name and state.local_process_index < 0:
+            state.local_process_index = world.local_rank()
+
+    module.PartialState.__init__ = initialize_and_number
+
+
+def _allow_flex_attention(module: Any) -> None:
+    validate = module._validate_device
+
+    @functools.wraps(validate)
+    def validate_elsewhere(query: torch.Tensor, *others: torch.Tensor) -> None:
+        if query.device.type != type_name:
+            validate(query, *others)
+
+    module._validate_device = validate_elsewhere
+
+
+# What modules are corrected by once they are imported.
+_CORRECTIONS: dict[str, Callable[[Any], None]] = {
+    "accelerate.state": _number_processes,
+    "torch.nn.attention.flex_attention": _allow_flex_attention,
+}
 
 
 @contextlib.contextmanager

@@ -197,6 +197,15 @@ def _example(node: Any) -> Any:
     return node.meta.get("val", node.meta.get("example_value"))
 
 
+def is_of_the_device(model: fx.GraphModule) -> bool:
+    """Whether a value of the graph is a tensor of the device."""
+    return any(
+        isinstance(value, torch.Tensor) and value.device.type == type_name
+        for node in model.graph.nodes
+        for value in _pytree.tree_leaves(_example(node))
+    )
+
+
 def _on_cpu(example: Any) -> bool:
     return any(_is_cpu_tensor(value) for value in _pytree.tree_leaves(example))
 
