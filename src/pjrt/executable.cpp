@@ -91,23 +91,20 @@ class PluginCompletion final : public Completion {
   std::atomic<bool> ready_{false};
 };
 
-// What a device holds of an input.
-PluginBuffer& piece_of(Buffer& input, int device) {
-  Buffer& piece = input.sharding() == nullptr
-                      ? input
-                      : *static_cast<ShardedBuffer&>(input).pieces()[static_cast<size_t>(device)];
+// What device `lane` of a launch holds of an input.
+PluginBuffer& piece_of(Buffer& input, size_t lane) {
+  Buffer& piece =
+      input.sharding() == nullptr ? input : *static_cast<ShardedBuffer&>(input).pieces()[lane];
   return static_cast<PluginBuffer&>(piece);
 }
 
 }  // namespace
 
-// No event and no query per output: whoever reads a buffer asks for its event. A partitioned
-// program has a lane for each of our devices, in the order of their partitions.
+// No event and no query per output: whoever reads a buffer asks for its event.
 std::vector<BufferPtr> PluginExecutable::execute(const std::vector<Buffer*>& inputs,
                                                  const std::vector<bool>& donated, int device,
                                                  CompletionPtr* completion) {
-  const std::vector<int> devices = partitioned_ ? client_.by_partition() : std::vector<int>{device};
-  const size_t lanes = devices.size();
+  const size_t lanes = partitioned_ ? static_cast<size_t>(client_.device_count()) : 1;
   std::vector<PJRT_Buffer*> arguments(lanes * inputs.size());
   std::vector<int64_t> kept;
   kept.reserve(inputs.size());
@@ -117,7 +114,7 @@ std::vector<BufferPtr> PluginExecutable::execute(const std::vector<Buffer*>& inp
                   " of a program was donated to one that has run: its value is gone");
     }
     for (size_t lane = 0; lane < lanes; ++lane) {
-      arguments[lane * inputs.size() + i] = piece_of(*inputs[i], devices[lane]).raw();
+      arguments[lane * inputs.size() + i] = piece_of(*inputs[i], lane).raw();
     }
     if (!donated[i]) {
       kept.push_back(static_cast<int64_t>(i));
@@ -146,10 +143,8 @@ std::vector<BufferPtr> PluginExecutable::execute(const std::vector<Buffer*>& inp
   args.device_complete_events = completion != nullptr ? done.data() : nullptr;
   auto for_donated = [&](void (PluginBuffer::*action)()) {
     for (size_t i = 0; i < inputs.size(); ++i) {
-      if (donated[i]) {
-        for (int each : devices) {
-          (piece_of(*inputs[i], each).*action)();
-        }
+      for (size_t lane = 0; donated[i] && lane < lanes; ++lane) {
+        (piece_of(*inputs[i], lane).*action)();
       }
     }
   };
@@ -163,24 +158,23 @@ std::vector<BufferPtr> PluginExecutable::execute(const std::vector<Buffer*>& inp
   if (done.front() != nullptr) {
     *completion = std::make_shared<PluginCompletion>(client_.api(), done);
   }
-  return wrap(outputs, devices);
+  return wrap(outputs, device);
 }
 
-std::vector<BufferPtr> PluginExecutable::wrap(const std::vector<PJRT_Buffer*>& raw,
-                                              const std::vector<int>& devices) {
+std::vector<BufferPtr> PluginExecutable::wrap(const std::vector<PJRT_Buffer*>& raw, int device) {
   const size_t count = output_types_.size();
   std::vector<BufferPtr> results;
   results.reserve(count);
   for (size_t i = 0; i < count; ++i) {
     if (!partitioned_) {
-      results.push_back(
-          std::make_shared<PluginBuffer>(client_, raw[i], output_types_[i], devices.front()));
+      results.push_back(std::make_shared<PluginBuffer>(client_, raw[i], output_types_[i], device));
       continue;
     }
-    std::vector<BufferPtr> pieces(devices.size());
-    for (size_t lane = 0; lane < devices.size(); ++lane) {
-      pieces[static_cast<size_t>(devices[lane])] = std::make_shared<PluginBuffer>(
-          client_, raw[lane * count + i], piece_types_[i], devices[lane]);
+    std::vector<BufferPtr> pieces;
+    pieces.reserve(raw.size() / count);
+    for (size_t lane = 0; lane < raw.size() / count; ++lane) {
+      pieces.push_back(std::make_shared<PluginBuffer>(client_, raw[lane * count + i],
+                                                      piece_types_[i], static_cast<int>(lane)));
     }
     results.push_back(
         std::make_shared<ShardedBuffer>(output_types_[i], output_shardings_[i], std::move(pieces)));

@@ -131,15 +131,13 @@ void PluginClient::number_devices() {
     ids.push_back(id_of(all.devices[i]));
   }
   std::sort(ids.begin(), ids.end());
+  // Ours, too: a launch gives and takes the pieces of values in the order of the partitions.
+  std::sort(devices_.begin(), devices_.end(),
+            [&](PJRT_Device* a, PJRT_Device* b) { return id_of(a) < id_of(b); });
   for (PJRT_Device* device : devices_) {
     auto found = std::lower_bound(ids.begin(), ids.end(), id_of(device));
     partitions_.push_back(static_cast<int>(found - ids.begin()));
   }
-  for (size_t i = 0; i < devices_.size(); ++i) {
-    by_partition_.push_back(static_cast<int>(i));
-  }
-  std::sort(by_partition_.begin(), by_partition_.end(),
-            [this](int a, int b) { return partition_of(a) < partition_of(b); });
   if (processes().count > 1 && static_cast<size_t>(global_devices_) == devices_.size()) {
     throw Error("the PJRT plugin " + api_.plugin() + " does not connect processes: this one is " +
                 std::to_string(processes().index) + " of " + std::to_string(processes().count) +

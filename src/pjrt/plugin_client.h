@@ -68,8 +68,7 @@ class PluginExecutable final : public Executable {
   void release() noexcept;
   // The optimised program: its format, "hlo", "hlo_with_config" or another, and its bytes.
   std::pair<std::string, std::string> optimized_program();
-  std::vector<BufferPtr> wrap(const std::vector<PJRT_Buffer*>& raw,
-                              const std::vector<int>& devices);
+  std::vector<BufferPtr> wrap(const std::vector<PJRT_Buffer*>& raw, int device);
 
   PluginClient& client_;
   PJRT_LoadedExecutable* loaded_;
@@ -107,8 +106,6 @@ class PluginClient final : public Client {
   void register_ffi_handler(const std::string& name, void* handler) override;
 
   const Api& api() const { return api_; }
-  // Numbers of the addressable devices, in the order of their partitions.
-  const std::vector<int>& by_partition() const { return by_partition_; }
   PJRT_Device* device(int index) const;
 
  private:
@@ -121,7 +118,6 @@ class PluginClient final : public Client {
   PJRT_Client* client_ = nullptr;
   std::vector<PJRT_Device*> devices_;
   std::vector<int> partitions_;  // parallel to devices_
-  std::vector<int> by_partition_;
   int global_devices_ = 0;
   std::string platform_name_, plugin_version_, fingerprint_;
 };
