@@ -131,7 +131,8 @@ MORE_WRITES = """
 {w}.set_({v}.untyped_storage(), 0, {v}.shape) | {w}.as_strided_({apart}) | {w}.data.zero_()
 {w}.expand_as({w}).add_({k}) | {w}.index_put_(({ix}, {ix}), {v}[0, 0].clone(), accumulate=True)
 {w}.index_put_(({ix}, {ix}), {v}[:1, 0] * 2) | {w}[{J}] = {v}[{lead}] | {w}[{M}] += {k}
-{w}.index_put_(({ix} * 0,), {v}[0].clone(), accumulate=True) | {w}[{M}] = {y} | {w}[None, ..., None] += {k}
+{w}.index_put_(({ix} * 0,), {v}[0].clone(), accumulate=True)
+{w}[{M}] = {y} | {w}[None, ..., None] += {k}
 {w}.index_put_(({v} == {v},), {v}.flatten()) | {w}[{v} > 0] *= {k} | {w}[{b}] = {s}
 {w}.scatter_reduce_({d}, {v}.long() * 0, {v}.clone(), "sum", include_self=False)
 {w}.scatter_reduce_({d}, {v}.long() * 0, {v}.clone(), "amax")

@@ -219,6 +219,12 @@ def test_indices_the_host_gave_are_checked_at_the_call(use: Callable[[Tensor], o
     torch.testing.assert_close(x.cpu(), ramp(4, 4))
 
 
+@pytest.mark.usefixtures("each_mode")
+def test_a_window_beyond_its_storage_is_refused() -> None:
+    with pytest.raises(RuntimeError, match="out of bounds for storage"):
+        torch.zeros(2, device="xla").as_strided_([3], [3], 0)
+
+
 def test_indices_of_nothing_are_not_looked_at() -> None:
     def program(device: str) -> list[Tensor]:
         x = torch.zeros(3, 0, device=device)

@@ -126,6 +126,7 @@ const Tensor& as_strided_(const Tensor& self, c10::IntArrayRef sizes, c10::IntAr
                           std::optional<int64_t> offset) {
   int64_t start = offset.value_or(self.storage_offset());
   TORCH_CHECK(start >= 0, "as_strided_: negative storage offset ", start);
+  at::native::checkInBoundsForStorage(sizes, strides, start, self.dtype(), self.storage());
   self.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides, start);
   return self;
 }
