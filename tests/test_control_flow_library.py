@@ -308,3 +308,15 @@ def test_gru_is_that_of_pytorch(options: dict[str, Any]) -> None:
     packed = nn.utils.rnn.pack_sequence([torch.ones(2, 3)])
     with pytest.raises(TypeError, match="PackedSequence"):
         gru(packed)
+
+
+def test_a_scan_whose_function_changes_its_arguments_as_2_9_s_examples_do() -> None:
+    def running(total, x):
+        total += x
+        return total, total
+
+    first, xs = torch.zeros(1, device="xla"), torch.tensor([1.0, 2.0, 3.0], device="xla")
+    for _ in range(2):
+        last, history = scan(running, first, xs)
+        assert last.tolist() == [6] and history.flatten().tolist() == [1, 3, 6]
+    assert first.tolist() == [0]

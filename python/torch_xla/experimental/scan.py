@@ -3,6 +3,8 @@
 See docs/control_flow.md.
 """
 
+import contextlib
+import functools
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -34,7 +36,8 @@ def scan(
 
     Args:
         fn: takes and returns trees of tensors. It may read closed-over tensors, draw random
-            numbers and change closed-over tensors in place, but not its arguments.
+            numbers and change closed-over tensors in place. One that changes its arguments changes
+            copies of them.
         init: the first carry; shapes, dtypes and structure stay the same.
         xs: a tree of tensors of the same first dimension, over which the loop goes.
         partition_fn: PyTorch's `default_partition` or `min_cut_rematerialization_partition`. What
@@ -45,7 +48,28 @@ def scan(
         raise ValueError(f"scan needs a function, received {fn!r}")
     _check_partition(partition_fn)
     _check_lengths(xs)
-    return control_flow.scan(fn, init, xs, pure=is_fn_pure)
+    fn = getattr(fn, _COPYING, fn)
+    try:
+        return control_flow.scan(fn, init, xs, pure=is_fn_pure)
+    except RuntimeError as error:
+        if _IN_PLACE not in str(error):
+            raise
+    return control_flow.scan(_on_copies(fn), init, xs, pure=is_fn_pure)
+
+
+# What the trace says of a function that changes its arguments, and where its other form is kept.
+_IN_PLACE = "in place: return a new tensor instead"
+_COPYING = "_torch_xla_on_copies"
+
+
+def _on_copies(fn: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(fn)
+    def call(*arguments: Any) -> Any:
+        return fn(*_pytree.tree_map_only(Tensor, Tensor.clone, arguments))
+
+    with contextlib.suppress(AttributeError):  # a method, for instance
+        setattr(fn, _COPYING, call)
+    return call
 
 
 def value_and_grad_partitioned(
