@@ -1,12 +1,17 @@
-"""A pytest plugin for dev/suites: fewer tests of long files, and a device for PEFT."""
+"""A pytest plugin for dev/suites: fewer tests of long files, those that pass on the CPU on xla, and
+a device for PEFT."""
 
 import os
 import sys
 from collections import defaultdict
+from pathlib import Path
 
 import pytest
 
-if os.environ["SUITES_DEVICE"] == "xla":
+ON_CPU = os.environ["SUITES_DEVICE"] == "cpu"
+PASSED = Path(os.environ["SUITES_PASSED"])
+
+if not ON_CPU:
     import torch_xla  # noqa: F401  (most suites name the device and import nothing)
 
 peft_device = os.environ.get("SUITES_PEFT_DEVICE")
@@ -21,7 +26,23 @@ if peft_device:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    limit = int(os.environ["SUITES_TESTS_A_FILE"])
+    if ON_CPU:
+        chosen = spread(items, int(os.environ["SUITES_TESTS_A_FILE"]))
+    else:
+        names = set(PASSED.read_text().splitlines())
+        chosen = [item for item in items if item.nodeid in names]
+    config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
+    items[:] = chosen
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if ON_CPU and report.when == "call" and report.passed:
+        with PASSED.open("a") as file:
+            file.write(f"{report.nodeid}\n")
+
+
+def spread(items: list[pytest.Item], limit: int) -> list[pytest.Item]:
+    """At most so many tests of a file."""
     files = defaultdict[str, list[pytest.Item]](list)
     for item in items:
         files[item.location[0]].append(item)
@@ -29,5 +50,4 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for tests in files.values():
         step = max(1, len(tests) / limit)
         chosen += [tests[int(place * step)] for place in range(min(limit, len(tests)))]
-    config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
-    items[:] = chosen
+    return chosen
