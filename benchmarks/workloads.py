@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 
+import workload_models  # noqa: E402
 from models import (  # noqa: E402
     GPT,
     Decoder,
@@ -21,10 +22,12 @@ from models import (  # noqa: E402
     ViT,
     resnet50,
 )
+from workload_models import GraphNetwork, Recommender, UNet  # noqa: E402
 
 Step = Callable[[], float]
 Batch = tuple[Tensor, Tensor]
 Wrap = Callable[[Callable[..., Tensor]], Callable[..., Tensor]]
+Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 def tokens(vocabulary: int, size: int, length: int) -> Batch:
@@ -36,6 +39,10 @@ def images(size: int, side: int, classes: int = 1000) -> Batch:
     return torch.randn(size, 3, side, side), torch.randint(classes, (size,))
 
 
+def cross_entropy(output: Tensor, targets: Tensor) -> Tensor:
+    return F.cross_entropy(output.float().flatten(0, -2), targets.flatten())
+
+
 def training(
     model: nn.Module,
     batch: Batch,
@@ -43,6 +50,7 @@ def training(
     wrap: Wrap,
     dtype: torch.dtype | None = None,
     wrap_model: Callable[[nn.Module], nn.Module] = lambda m: m,
+    loss_of: Loss = cross_entropy,
 ) -> Step:
     model = model.to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
@@ -53,7 +61,7 @@ def training(
         optimizer.zero_grad()
         with torch.autocast(device, dtype=dtype, enabled=dtype is not None):
             output = called(inputs)
-        loss = F.cross_entropy(output.float().flatten(0, -2), targets.flatten())
+        loss = loss_of(output, targets)
         loss.backward()
         optimizer.step()
         return loss
@@ -100,6 +108,59 @@ def vit() -> tuple[nn.Module, Batch]:
     return model, images(8, 224)
 
 
+def bert() -> tuple[nn.Module, Batch]:
+    return workload_models.bert(), tokens(8192, 4, 128)
+
+
+def unet() -> tuple[nn.Module, Batch]:
+    return UNet(), (torch.randn(4, 3, 64, 64), torch.randn(4, 3, 64, 64))
+
+
+def recommender() -> tuple[nn.Module, Batch]:
+    return Recommender(), (torch.randint(20_000, (512, 16)), torch.randint(2, (512,)))
+
+
+def graph() -> tuple[nn.Module, Batch]:
+    model = GraphNetwork(nodes=10_000, edges=60_000, size=64, classes=16)
+    return model, (torch.randn(10_000, 64), torch.randint(16, (10_000,)))
+
+
+def decoding(
+    device: str,
+    wrap: Wrap,
+    dtype: torch.dtype,
+    wrap_model: Callable[[nn.Module], nn.Module] = lambda m: m,
+) -> Step:
+    """64 tokens of a small Llama, one by one, over a cache of fixed size."""
+    from transformers import LlamaConfig, LlamaForCausalLM, StaticCache
+
+    config = LlamaConfig(
+        vocab_size=8192, hidden_size=512, intermediate_size=1376, num_hidden_layers=4,
+        num_attention_heads=8, num_key_value_heads=4, max_position_embeddings=128,
+    )  # fmt: skip
+    model = wrap_model(LlamaForCausalLM(config).to(device, dtype).eval())
+    cache = StaticCache(config, max_cache_len=128)
+    start = torch.tensor([[1]], device=device)
+
+    def next_token(token: Tensor) -> Tensor:
+        with torch.no_grad():
+            logits = model(input_ids=token, past_key_values=cache).logits
+        return logits[:, -1:].argmax(-1)
+
+    run = wrap(next_token)
+
+    def decode() -> float:
+        cache.reset()
+        token = start
+        total = 0.0
+        for _ in range(64):
+            token = run(token)
+            total += token.item()
+        return total
+
+    return decode
+
+
 def lstm() -> tuple[nn.Module, Batch]:
     return LSTMLanguageModel(1000, size=256), tokens(1000, 16, 64)
 
@@ -110,17 +171,28 @@ MODELS: dict[str, Callable[[], tuple[nn.Module, Batch]]] = {
     "gpt": gpt,
     "vit": vit,
     "lstm": lstm,
+    "bert": bert,
+    "unet": unet,
+    "recommender": recommender,
+    "graph": graph,
     "mlp": mlp,
 }
+LOSSES: dict[str, Loss] = {"unet": F.mse_loss}
 
 
 def make(name: str) -> Callable[..., Step]:
-    """`name`: a model, "decoder bf16" (autocast) or "decoder inference"."""
+    """`name`: a model, "decoder bf16" (autocast), "decoder inference" or "decode"."""
     model, _, kind = name.partition(" ")
+    if model == "decode":
+        return functools.partial(decoding, dtype=torch.bfloat16 if kind else torch.float32)
     built, batch = MODELS[model]()
     if kind == "inference":
         return functools.partial(inference, built, batch[0])
-    return functools.partial(training, built, batch, dtype=torch.bfloat16 if kind else None)
+    dtype = torch.bfloat16 if kind else None
+    return functools.partial(
+        training, built, batch, dtype=dtype, loss_of=LOSSES.get(model, cross_entropy)
+    )
 
 
-NAMES = [*MODELS, "decoder bf16", "decoder inference", "resnet50 inference"]
+INFERENCE = ["decoder inference", "resnet50 inference", "decode", "decode bf16"]
+NAMES = [*MODELS, "decoder bf16", *INFERENCE]
