@@ -184,7 +184,9 @@ def test_errors_are_raised_at_the_line() -> None:
     with pytest.raises(RuntimeError, match="mat1 and mat2 shapes cannot be multiplied"):
         torch.ones(2, 3, device=DEVICE) @ torch.ones(2, 3, device=DEVICE)
     with pytest.raises(RuntimeError, match=r"at least two devices, xla:0 and cpu"):
-        torch.ones(2, device=DEVICE) + torch.ones(2)
+        torch.dot(torch.ones(2, device=DEVICE), torch.ones(2))
+    with pytest.raises(RuntimeError, match=r"at least two devices, xla:0 and cpu"):
+        torch.ones(2).add_(torch.ones(2, device=DEVICE))
     x = torch.ones(2, device=DEVICE)
     with pytest.raises(RuntimeError):
         x.add_(torch.ones(3, device=DEVICE))

@@ -65,7 +65,8 @@ class HostCall {
       access_.add(tensor, written);
       return;
     }
-    TORCH_CHECK(tensor.device().is_cpu() && (tensor.dim() == 0 || op_.takes_cpu_tensors),
+    TORCH_CHECK(tensor.device().is_cpu() &&
+                    (tensor.dim() == 0 || (op_.takes_cpu_tensors && !written)),
                 mixed_devices(tensor.device()));
   }
 
