@@ -65,9 +65,9 @@ class HostCall {
       access_.add(tensor, written);
       return;
     }
-    TORCH_CHECK(tensor.device().is_cpu() &&
-                    (tensor.dim() == 0 || (op_.takes_cpu_tensors && !written)),
-                mixed_devices(tensor.device()));
+    TORCH_CHECK(
+        tensor.device().is_cpu() && (tensor.dim() == 0 || (op_.takes_cpu_tensors && !written)),
+        mixed_devices(tensor.device()));
   }
 
   std::string mixed_devices(const c10::Device& other) const {

@@ -17,4 +17,3 @@ DType device_dtype(DType dtype);
 DType without_doubles(DType dtype);
 
 }  // namespace torch_xla::pjrt
-
