@@ -147,6 +147,7 @@ def decoding(
             logits = model(input_ids=token, past_key_values=cache).logits
         return logits[:, -1:].argmax(-1)
 
+    next_token(start)  # the cache makes its tensors
     run = wrap(next_token)
 
     def decode() -> float:
