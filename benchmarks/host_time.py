@@ -1,7 +1,6 @@
 """What a training step costs the host, whatever the device: on a platform that computes nothing.
 
-Prints milliseconds a step, from the call to its return, each kind in a process of its own. `calls`
-are the bare calls of a function of 32 arguments whose body grows: they must not.
+Prints milliseconds a step, from the call to its return, each kind in a process of its own.
 """
 
 import argparse
@@ -17,44 +16,29 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 
 KINDS = ("lazy", "compiled", "traced", "traced, eager mode")
-WORKLOADS = ("decoder 100", "decoder 2", "mlp", "calls 1", "calls 400")
+WORKLOADS = ("decoder 100", "decoder 2", "mlp")
 
 
 def step_of(workload: str, kind: str) -> Callable[[], object]:
     import torch
-    import torch.nn.functional as F
     import torch_xla
+    import workloads
     from models import Decoder, DecoderConfig
-    from torch import Tensor, nn
+    from torch import Tensor
     from torch_xla.experimental.assume_pure import assume_pure
 
-    name, _, size = workload.partition(" ")
-    if name == "calls":
-        weights = [torch.randn(16, 16, device="xla") for _ in range(31)]
-
-        def body(values: list[Tensor], x: Tensor) -> Tensor:
-            for layer in range(int(size)):
-                x = torch.tanh(x @ values[layer % len(values)])
-            return x
-
-        pure = assume_pure(body)
-        argument = torch.randn(4, 16, device="xla")
-        return lambda: pure(weights, argument)
-    if name == "mlp":
-        layers = (nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64))
-        model: nn.Module = nn.Sequential(*layers)
-        batch = torch.randn(32, 64), torch.randint(64, (32,))
+    if workload == "mlp":
+        model, batch = workloads.mlp()
     else:
-        config = DecoderConfig.deep() if size == "100" else DecoderConfig()
-        model = Decoder(config)
-        batch = (torch.randint(config.vocabulary, (2, 8)),) * 2
+        config = DecoderConfig.deep() if workload == "decoder 100" else DecoderConfig()
+        model, batch = Decoder(config), workloads.tokens(config.vocabulary, 2, 8)
     model.to("xla")
     inputs, targets = (part.to("xla") for part in batch)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
 
     def step(inputs: Tensor, targets: Tensor) -> Tensor:
         optimizer.zero_grad()
-        loss = F.cross_entropy(model(inputs).flatten(0, -2), targets.flatten())
+        loss = workloads.cross_entropy(model(inputs), targets)
         loss.backward()
         optimizer.step()
         return loss
@@ -97,7 +81,7 @@ def main() -> None:
         return
     environment = {**os.environ, "PJRT_DEVICE": "NULL", "TORCH_XLA_TIERS": "off"}
     for workload in options.only:
-        for kind in ("traced",) if workload.startswith("calls") else options.kinds:
+        for kind in options.kinds:
             command = [sys.executable, __file__, "--child", workload, kind]
             command += ["--steps", str(options.steps)]
             done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)

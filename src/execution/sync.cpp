@@ -247,7 +247,7 @@ void sync_storages(const std::vector<StatePtr>& states, const std::string& name)
       runs.push_back(prepare(device, with_shared_work(pending, all[device]), false));
     }
   }
-  all.clear();
+  all.clear();  // other threads' states may go while this runs
   execute_all(runs, name);
 }
 

@@ -173,6 +173,19 @@ PJRT_Buffer* failed_buffer(PJRT_Device* device, PJRT_Buffer_Type type, const int
   return promise.alias_buffer;
 }
 
+void delete_donated(const PJRT_LoadedExecutable_Execute_Args& args, size_t lane) {
+  const Api plugin(&foreign().real, "FOREIGN");
+  const int64_t* kept = args.options->non_donatable_input_indices;
+  const int64_t* kept_end = kept + args.options->num_non_donatable_input_indices;
+  for (size_t i = 0; i < args.num_args; ++i) {
+    if (std::find(kept, kept_end, static_cast<int64_t>(i)) == kept_end) {
+      auto gone = PJRT_ARGS(PJRT_Buffer_Delete);
+      gone.buffer = args.argument_lists[lane][i];
+      PJRT_CALL(plugin, PJRT_Buffer_Delete, gone);
+    }
+  }
+}
+
 // As an asynchronous device's: whoever waits for the results hears of it, and the donated inputs
 // are gone.
 void fail_late(const PJRT_LoadedExecutable_Execute_Args& args, PJRT_Error_Code code,
@@ -205,15 +218,7 @@ void fail_late(const PJRT_LoadedExecutable_Execute_Args& args, PJRT_Error_Code c
       PJRT_CALL(plugin, PJRT_Buffer_ReadyEvent, ready);
       args.device_complete_events[lane] = ready.event;
     }
-    const int64_t* kept = args.options->non_donatable_input_indices;
-    const int64_t* kept_end = kept + args.options->num_non_donatable_input_indices;
-    for (size_t i = 0; i < args.num_args; ++i) {
-      if (std::find(kept, kept_end, static_cast<int64_t>(i)) == kept_end) {
-        auto gone = PJRT_ARGS(PJRT_Buffer_Delete);
-        gone.buffer = args.argument_lists[lane][i];
-        PJRT_CALL(plugin, PJRT_Buffer_Delete, gone);
-      }
-    }
+    delete_donated(args, lane);
   }
   auto done = PJRT_ARGS(PJRT_Executable_Destroy);
   done.executable = executable.executable;

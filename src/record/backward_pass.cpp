@@ -51,7 +51,7 @@ struct Passes {
     }
   }
   void leave() {
-    if (depth == 0 || --depth == 0) {
+    if (--depth == 0) {
       restore();
     }
   }

@@ -16,8 +16,12 @@ thread_local int thread_device = 0;
 
 class Reader {
  public:
-  Reader(const OpInfo& info, Call& call, const c10::IValue* arguments)
-      : info_(info), call_(call), arguments_(arguments) {}
+  Reader(const OpInfo& info, Call& call) : info_(info), call_(call) {}
+
+  void read_argument(c10::IValue& value, size_t position) {
+    position_ = position;
+    read(value);
+  }
 
   void read(c10::IValue& value) {
     if (value.isTensor()) {
@@ -169,7 +173,7 @@ class Reader {
       cpu_scalar(value, tensor.unsafeGetTensorImpl()->is_wrapped_number());
       return;
     }
-    if (info_.takes_cpu_tensors && tensor.device().is_cpu() && !is_written(value)) {
+    if (info_.takes_cpu_tensors && tensor.device().is_cpu() && !is_written()) {
       value = upload(tensor, call_.device < 0 ? current_device() : call_.device);
       xla_tensor(value.toTensor());
       return;
@@ -178,9 +182,8 @@ class Reader {
   }
 
   // A copy on the device would be written in its place.
-  bool is_written(const c10::IValue& value) const {
-    const auto position = static_cast<size_t>(&value - arguments_);
-    return std::find(info_.mutated.begin(), info_.mutated.end(), position) != info_.mutated.end();
+  bool is_written() const {
+    return std::find(info_.mutated.begin(), info_.mutated.end(), position_) != info_.mutated.end();
   }
 
   void cpu_scalar(c10::IValue& value, bool plain) {
@@ -232,7 +235,7 @@ class Reader {
 
   const OpInfo& info_;
   Call& call_;
-  const c10::IValue* arguments_;
+  size_t position_ = 0;  // of the argument that is read
 };
 
 uint64_t hash_key(c10::ArrayRef<int64_t> key) {
@@ -277,7 +280,7 @@ Number number_of(const c10::Scalar& scalar) {
 
 Call read_call(const OpInfo& info, c10::IValue* arguments, size_t count) {
   Call call;
-  Reader reader(info, call, arguments);
+  Reader reader(info, call);
   call.key.push_back(static_cast<int64_t>(c10::get_default_dtype_as_scalartype()));
   call.slice = slice_range(info, arguments);
   for (size_t i = 0; i < count; ++i) {
@@ -289,7 +292,7 @@ Call read_call(const OpInfo& info, c10::IValue* arguments, size_t count) {
     } else if (value.isScalar() && info.scalar_arguments[i]) {
       reader.scalar(value);
     } else {
-      reader.read(value);
+      reader.read_argument(value, i);
     }
   }
   if (call.device < 0) {

@@ -27,8 +27,7 @@ at::Tensor on_host(const at::Tensor& index) {
   if (!is_xla(index)) {
     return index.device().is_cpu() ? index : at::Tensor();
   }
-  const bool may_look = index.numel() <= kLong && pjrt::client().host_memory();
-  if (!may_look || env::flag("TORCH_XLA_CHECK_INDICES")) {  // then the programs check
+  if (index.numel() > kLong || !pjrt::client().host_memory()) {
     return {};
   }
   TraceLock lock;
@@ -57,19 +56,24 @@ void check(const at::Tensor& given, const at::Tensor& self, int64_t dim, bool fr
   if (given.numel() == 0 || dim >= self.dim() || !at::isIntegralType(given.scalar_type(), false)) {
     return;
   }
+  const int64_t size = self.size(dim);
+  if (size > 0 && self.numel() == 0) {
+    return;  // nothing is read or written, which PyTorch's kernels do not mind
+  }
   const at::Tensor index = on_host(given);
   if (!index.defined()) {
     return;
   }
   const auto [low, high] = bounds(index);
-  const int64_t size = self.size(dim);
-  if (size > 0 && self.numel() == 0) {
-    return;  // nothing is read or written, which PyTorch's kernels do not mind
+  const int64_t least = from_end ? -size : 0;
+  if (least <= low && high < size) {
+    return;
   }
-  for (int64_t value : {low, high}) {
-    TORCH_CHECK_INDEX((from_end ? -size : 0) <= value && value < size, "index ", value,
-                      " is out of bounds for dimension ", dim, " with size ", size);
+  if (is_xla(given) && env::flag("TORCH_XLA_CHECK_INDICES")) {
+    return;  // programs check, and say where
   }
+  TORCH_CHECK_INDEX(false, "index ", low < least || low >= size ? low : high,
+                    " is out of bounds for dimension ", dim, " with size ", size);
 }
 
 // x[i, j, ...]: a mask is an index for as many dimensions as it has.
@@ -91,7 +95,7 @@ void check_list(const at::Tensor& self, const c10::IValue& indices) {
 }  // namespace
 
 void check_host_indices(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments) {
-  if (!info.takes_cpu_tensors || arguments.size() < 2 || !arguments[0].isTensor()) {
+  if (!info.has_indices || arguments.size() < 2 || !arguments[0].isTensor()) {
     return;
   }
   const at::Tensor& self = arguments[0].toTensor();

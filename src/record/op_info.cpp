@@ -202,8 +202,8 @@ OpInfo::OpInfo(const OperatorHandle& handle)
            schema.name() != "aten::_scaled_dot_product_flash_attention_for_cpu";
   dynamic_shape =
       handle.hasTag(at::Tag::dynamic_output_shape) || handle.hasTag(at::Tag::data_dependent_output);
-  takes_cpu_tensors =
-      schema.name().find("index") != std::string::npos || is_arithmetic(schema.name());
+  has_indices = schema.name().find("index") != std::string::npos;
+  takes_cpu_tensors = has_indices || is_arithmetic(schema.name());
   if (has_functional) {
     auto found = lower_table().find(functional_name);
     if (found != lower_table().end()) {

@@ -59,7 +59,8 @@ struct OpInfo {
   std::optional<SliceArguments> slice;
   bool random = false;                  // draws from the device's generator
   bool dynamic_shape = false;           // output sizes depend on values
-  bool takes_cpu_tensors = false;       // index operators accept indices from the CPU
+  bool has_indices = false;             // arguments[1] or [2] are places in arguments[0]
+  bool takes_cpu_tensors = false;       // indices, and what arithmetic is done with
   eager::HostOperator host;             // how eager mode runs it on host memory
   metrics::Counter* counter = nullptr;  // xla::<op> or aten::<op>
 

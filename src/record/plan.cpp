@@ -213,7 +213,7 @@ void add_results(const OpInfo& info, const IValues& returned, CallPlan& plan) {
 }
 
 bool indexes_by_mask(const OpInfo& info, const Call& call) {
-  if (!info.takes_cpu_tensors) {
+  if (!info.has_indices) {
     return true;
   }
   return std::any_of(call.tensors.begin() + 1, call.tensors.end(), [](c10::TensorImpl* tensor) {

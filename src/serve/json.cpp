@@ -71,30 +71,32 @@ class JsonReader {
     return result;
   }
 
-  Json::Array array() {
-    Json::Array result;
-    if (take(']')) {
-      return result;
+  // To the end of a list or an object.
+  template <typename Item>
+  void items(char end, const Item& item) {
+    if (take(end)) {
+      return;
     }
     do {
-      result.push_back(value());
+      item();
     } while (take(','));
-    need(']');
+    need(end);
+  }
+
+  Json::Array array() {
+    Json::Array result;
+    items(']', [&] { result.push_back(value()); });
     return result;
   }
 
   Json::Object object() {
     Json::Object result;
-    if (take('}')) {
-      return result;
-    }
-    do {
+    items('}', [&] {
       skip_spaces();
       std::string key = string();
       need(':');
       result.insert_or_assign(std::move(key), value());
-    } while (take(','));
-    need('}');
+    });
     return result;
   }
 

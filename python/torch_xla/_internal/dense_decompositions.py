@@ -1,6 +1,7 @@
 """Linear algebra, distances, histograms and segments in terms of other operators, for programs that
 can call no kernel of PyTorch's. Loops over columns are unrolled: large matrices are refused."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -10,16 +11,32 @@ from torch import Tensor
 aten: Any = torch.ops.aten
 linalg: Any = torch.linalg
 _torch: Any = torch
-_MOST_COLUMNS = 32
+MOST_COLUMNS = 32
 TABLE: dict[Any, Callable[..., Any]] = {}
+
+
+class _RefusedError(Exception):
+    """The call is none that is composed of others."""
 
 
 def _replaces(*operators: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def add(function: Callable[..., Any]) -> Callable[..., Any]:
-        TABLE.update(dict.fromkeys(operators, function))
+        @functools.wraps(function)
+        def compose(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return function(*args, **kwargs)
+            except _RefusedError:
+                return NotImplemented  # as PyTorch's tables say it
+
+        TABLE.update(dict.fromkeys(operators, compose))
         return function
 
     return add
+
+
+def _refuse_if(condition: bool) -> None:
+    if condition:
+        raise _RefusedError
 
 
 # ---- distances and products ----------------------------------------------------------------------
@@ -189,7 +206,7 @@ def _segment_reduce(
         ends = lengths.cumsum(-1)
         starts = ends - lengths
     else:
-        return NotImplemented
+        raise _RefusedError
     places = torch.arange(data.shape[axis], device=data.device)
     inside = (places >= starts.unsqueeze(-1)) & (places < ends.unsqueeze(-1))
     inside = inside.reshape(*inside.shape, *[1] * (data.dim() - axis - 1))
@@ -215,8 +232,7 @@ def _segment_reduce(
 
 @_replaces(aten.nonzero_static.default)
 def _nonzero_static(x: Tensor, *, size: int, fill_value: int = -1) -> Any:
-    if x.dim() == 0 or x.numel() == 0:
-        return NotImplemented
+    _refuse_if(x.dim() == 0 or x.numel() == 0)
     found = x.reshape(-1) != 0
     rank = found.long().cumsum(0) - 1
     target = torch.where(found & (rank < size), rank, size)
@@ -241,11 +257,10 @@ def _permuted(matrix: Tensor, order: Tensor) -> Tensor:
     return matrix.gather(-2, order.unsqueeze(-1).expand(*order.shape, matrix.shape[-1]))
 
 
-def _factored(a: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
+def _factored(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """LU in one matrix, pivots as LAPACK counts them, and the first column without a pivot."""
     count = min(a.shape[-2:])
-    if count > _MOST_COLUMNS:
-        return None
+    _refuse_if(count > MOST_COLUMNS)
     rows, columns = _rows(a), torch.arange(a.shape[-1], device=a.device)
     info = a.new_zeros(a.shape[:-2], dtype=torch.int32)
     pivots = []
@@ -281,7 +296,8 @@ def _order_of(pivots: Tensor, rows: int) -> Tensor:
 
 @_replaces(aten.linalg_lu_factor_ex.default)
 def _lu_factor(a: Tensor, *, pivot: bool = True, check_errors: bool = False) -> Any:
-    return (_factored(a) or NotImplemented) if pivot else NotImplemented
+    _refuse_if(not pivot)
+    return _factored(a)
 
 
 @_replaces(aten.lu_unpack.default)
@@ -289,8 +305,7 @@ def _lu_unpack(
     lu: Tensor, pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True
 ) -> Any:
     rows, count = lu.shape[-2], min(lu.shape[-2:])
-    if pivots.shape[-1] > _MOST_COLUMNS:
-        return NotImplemented
+    _refuse_if(pivots.shape[-1] > MOST_COLUMNS)
     none = lu.new_zeros(0)
     p, lower, upper = none, none, none
     if unpack_pivots:
@@ -304,8 +319,8 @@ def _lu_unpack(
 
 @_replaces(aten.linalg_lu.default)
 def _lu(a: Tensor, *, pivot: bool = True) -> Any:
-    factors = _factored(a) if pivot else None
-    return NotImplemented if factors is None else _lu_unpack(factors[0], factors[1])
+    lu, pivots, _ = _lu_factor(a, pivot=pivot)
+    return _lu_unpack(lu, pivots)
 
 
 def _solved(lu: Tensor, pivots: Tensor, b: Tensor, adjoint: bool) -> Any:
@@ -326,8 +341,7 @@ def _solved(lu: Tensor, pivots: Tensor, b: Tensor, adjoint: bool) -> Any:
 def _lu_solve(
     lu: Tensor, pivots: Tensor, b: Tensor, *, left: bool = True, adjoint: bool = False
 ) -> Any:
-    if pivots.shape[-1] > _MOST_COLUMNS or (not left and b.is_complex()):
-        return NotImplemented
+    _refuse_if(pivots.shape[-1] > MOST_COLUMNS or (not left and b.is_complex()))
     return _solved(lu, pivots, b, adjoint) if left else _solved(lu, pivots, b.mT, not adjoint).mT
 
 
@@ -338,10 +352,7 @@ def _lu_solve_old(b: Tensor, lu: Tensor, pivots: Tensor) -> Any:
 
 @_replaces(aten._linalg_solve_ex.default)
 def _solve(a: Tensor, b: Tensor, *, left: bool = True, check_errors: bool = False) -> Any:
-    factors = _factored(a)
-    if factors is None or (not left and b.is_complex()):
-        return NotImplemented
-    lu, pivots, info = factors
+    lu, pivots, info = _factored(a)
     vector = b.dim() == 1 or (a.dim() - 1 == b.dim() and b.shape == a.shape[:-1])
     right = b.unsqueeze(-1) if vector else b
     x = _lu_solve(lu, pivots, right, left=left)
@@ -350,11 +361,9 @@ def _solve(a: Tensor, b: Tensor, *, left: bool = True, check_errors: bool = Fals
 
 @_replaces(aten.linalg_inv_ex.default)
 def _inverse(a: Tensor, *, check_errors: bool = False) -> Any:
-    factors = _factored(a)
-    if factors is None:
-        return NotImplemented
+    lu, pivots, info = _factored(a)
     unit = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device).expand(a.shape)
-    return _solved(factors[0], factors[1], unit, False), factors[2]
+    return _solved(lu, pivots, unit, False), info
 
 
 def _exchanges(pivots: Tensor, like: Tensor) -> Tensor:
@@ -365,19 +374,13 @@ def _exchanges(pivots: Tensor, like: Tensor) -> Tensor:
 
 @_replaces(aten._linalg_det.default)
 def _determinant(a: Tensor) -> Any:
-    factors = _factored(a)
-    if factors is None:
-        return NotImplemented
-    lu, pivots, _ = factors
+    lu, pivots, _ = _factored(a)
     return lu.diagonal(dim1=-2, dim2=-1).prod(-1) * _exchanges(pivots, lu), lu, pivots
 
 
 @_replaces(aten._linalg_slogdet.default)
 def _log_determinant(a: Tensor) -> Any:
-    factors = _factored(a)
-    if factors is None:
-        return NotImplemented
-    lu, pivots, _ = factors
+    lu, pivots, _ = _factored(a)
     diagonal = lu.diagonal(dim1=-2, dim2=-1)
     sign = diagonal.sgn().prod(-1) * _exchanges(pivots, lu)
     return sign, diagonal.abs().log().sum(-1), lu, pivots
@@ -398,8 +401,7 @@ def _reflector(a: Tensor, i: int) -> Tensor:
 @_replaces(aten.geqrf.default)
 def _geqrf(a: Tensor) -> Any:
     count = min(a.shape[-2:])
-    if count > _MOST_COLUMNS or a.is_complex():
-        return NotImplemented
+    _refuse_if(count > MOST_COLUMNS or a.is_complex())
     rows, columns = _rows(a), torch.arange(a.shape[-1], device=a.device)
     taus = []
     for i in range(count):
@@ -430,8 +432,7 @@ def _times_reflections(a: Tensor, tau: Tensor, x: Tensor, backwards: bool) -> Te
 
 @_replaces(aten.linalg_householder_product.default)
 def _householder_product(a: Tensor, tau: Tensor) -> Any:
-    if tau.shape[-1] > _MOST_COLUMNS:
-        return NotImplemented
+    _refuse_if(tau.shape[-1] > MOST_COLUMNS)
     unit = torch.eye(*a.shape[-2:], dtype=a.dtype, device=a.device).expand(a.shape)
     return _times_reflections(a, tau, unit, False)
 
@@ -440,8 +441,7 @@ def _householder_product(a: Tensor, tau: Tensor) -> Any:
 def _ormqr(
     a: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpose: bool = False
 ) -> Any:
-    if tau.shape[-1] > _MOST_COLUMNS or a.is_complex():
-        return NotImplemented
+    _refuse_if(tau.shape[-1] > MOST_COLUMNS or a.is_complex())
     if left:
         return _times_reflections(a, tau, other, transpose)
     return _times_reflections(a, tau, other.mT, not transpose).mT
@@ -449,10 +449,7 @@ def _ormqr(
 
 @_replaces(aten.linalg_qr.default)
 def qr(a: Tensor, mode: str = "reduced") -> Any:
-    factors = _geqrf(a)
-    if factors is NotImplemented:
-        return NotImplemented
-    packed, tau = factors
+    packed, tau = _geqrf(a)
     rows, columns = a.shape[-2:]
     width = rows if mode == "complete" else min(rows, columns)
     r = packed[..., :width, :].triu()
@@ -465,8 +462,7 @@ def qr(a: Tensor, mode: str = "reduced") -> Any:
 @_replaces(aten.linalg_cholesky_ex.default)
 def _cholesky(a: Tensor, *, upper: bool = False, check_errors: bool = False) -> Any:
     size = a.shape[-1]
-    if size > _MOST_COLUMNS or a.is_complex():
-        return NotImplemented
+    _refuse_if(size > MOST_COLUMNS or a.is_complex())
     a = a.mT if upper else a
     rows, columns = _rows(a), torch.arange(size, device=a.device)
     info = a.new_zeros(a.shape[:-2], dtype=torch.int32)
@@ -483,8 +479,7 @@ def _cholesky(a: Tensor, *, upper: bool = False, check_errors: bool = False) -> 
 
 @_replaces(aten.cholesky.default)
 def _cholesky_old(a: Tensor, upper: bool = False) -> Any:
-    result = _cholesky(a, upper=upper)
-    return NotImplemented if result is NotImplemented else result[0]
+    return _cholesky(a, upper=upper)[0]
 
 
 @_replaces(aten.linalg_pinv.atol_rtol_tensor)

@@ -7,7 +7,7 @@ import functools
 import os
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -129,26 +129,31 @@ def _keep_parameters_when_moving() -> None:
 
     @functools.wraps(original)
     def _apply(self: torch.nn.Module, fn: Any, recurse: bool = True) -> torch.nn.Module:
-        future = torch.__future__
         if isinstance(self, torch.jit.ScriptModule):
             # Its parameters are in C++, which an exchange of Python's would not reach.
-            swap = future.get_swap_module_params_on_conversion()
-            future.set_swap_module_params_on_conversion(False)
-            try:
+            with _exchange_parameters(False):
                 return original(self, fn, recurse)
-            finally:
-                future.set_swap_module_params_on_conversion(swap)
-        if future.get_swap_module_params_on_conversion() or not moves(self, fn):
+        if torch.__future__.get_swap_module_params_on_conversion() or not moves(self, fn):
             return original(self, fn, recurse)
-        future.set_swap_module_params_on_conversion(True)
         checked, torch.utils.swap_tensors = torch.utils.swap_tensors, _swap_tensors
         try:
-            return original(self, fn, recurse)
+            with _exchange_parameters(True):
+                return original(self, fn, recurse)
         finally:
             torch.utils.swap_tensors = checked
-            future.set_swap_module_params_on_conversion(False)
 
     torch.nn.Module._apply = _apply  # type: ignore[method-assign, assignment]
+
+
+@contextlib.contextmanager
+def _exchange_parameters(switch: bool) -> Iterator[None]:
+    """PyTorch's switch for moving modules, meanwhile."""
+    before = torch.__future__.get_swap_module_params_on_conversion()
+    torch.__future__.set_swap_module_params_on_conversion(switch)
+    try:
+        yield
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(before)
 
 
 def _compile_by_default() -> None:

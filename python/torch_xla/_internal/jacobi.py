@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torch_xla._internal import control_flow, dense_decompositions
+from torch_xla._internal import control_flow
+from torch_xla._internal.dense_decompositions import MOST_COLUMNS, qr
 
 _SWEEPS = 12
 
@@ -52,7 +53,7 @@ def svd(
         return a.new_zeros(0), values, a.new_zeros(0)
     w, v = (x.gather(-1, order.unsqueeze(-2).expand(x.shape)) for x in (w, v))
     # The directions of empty columns are whatever completes the others.
-    u, r = dense_decompositions.qr(w, "complete" if full_matrices else "reduced")
+    u, r = qr(w, "complete" if full_matrices else "reduced")
     signs = torch.where(r.diagonal(dim1=-2, dim2=-1) < 0, -1, 1).to(a.dtype)
     count = signs.shape[-1]
     u = torch.cat([u[..., :count] * signs.unsqueeze(-2), u[..., count:]], -1)
@@ -73,9 +74,8 @@ TABLE: dict[Any, Callable[..., Any]] = {
     torch.ops.aten._linalg_svd.default: svd,
     torch.ops.aten._linalg_eigh.default: eigh,
 }
-LARGEST = 32
 
 
 def replaces(target: Any, matrix: Any) -> bool:
     """Whether an operator on this matrix is computed so."""
-    return target in TABLE and not matrix.is_complex() and min(matrix.shape[-2:]) <= LARGEST
+    return target in TABLE and not matrix.is_complex() and min(matrix.shape[-2:]) <= MOST_COLUMNS
