@@ -105,6 +105,35 @@ def test_programs_reuse_their_temporary_memory() -> None:
     assert float(faults) < 1000
 
 
+def test_what_interpreted_runs_needed_is_given_back() -> None:
+    """Once a program has taken over, their memory and the compiler's are nobody's: without this,
+    600 MB here."""
+    left = output_of(
+        """
+        from torch import nn
+        from test_robustness_growth import resident_bytes
+
+        layers = [nn.Sequential(nn.Linear(512, 512), nn.LayerNorm(512), nn.Tanh())] * 24
+        model = nn.Sequential(*layers).to("xla")
+        optimizer = torch.optim.Adam(model.parameters())
+        data = torch.randn(2048, 512).to("xla")
+        for _ in range(8):
+            optimizer.zero_grad()
+            model(data).square().mean().backward()
+            optimizer.step()
+            torch_xla.sync(wait=True)
+        assert metrics.counter_value("UncachedCompile") == 1
+        before = resident_bytes()
+        torch.xla.empty_cache()
+        print((before - resident_bytes()) >> 20)
+        """,
+        TORCH_XLA_TIERS="counted",
+        TORCH_XLA_TIER_RUNS="4",
+        TORCH_XLA_PROGRESS="0",
+    )
+    assert int(left) < 200  # the program's own temporary memory
+
+
 def test_code_and_places_without_end_are_forgotten() -> None:
     """A program that writes its own code, or names each step, must not grow for ever."""
     output = output_of(

@@ -4,8 +4,10 @@
 #include "explain/history.h"
 #include "graph/collect.h"
 #include "metrics/metrics.h"
+#include "pjrt/host_malloc.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace torch_xla {
 
@@ -20,6 +22,13 @@ int64_t runs_before_compiling(const tiers::Estimate& estimate, const tiers::Opti
   const int64_t due =
       options.policy == Policy::Async ? 0 : tiers::interpreted_runs(estimate, options);
   return std::max<int64_t>(1, due / kPart);
+}
+
+// What interpreted runs and the compiler have freed is of no use to the program: a gigabyte for a
+// model of some size. Giving it back takes no time beside them.
+bool leaves_memory(const tiers::Job& job, int64_t interpreted_runs) {
+  constexpr double kLongCompilation = 0.5;  // seconds
+  return interpreted_runs > 0 || job.seconds() > kLongCompilation;
 }
 
 // A structure whose numbers must be literals has one program for each; only so many are kept.
@@ -86,6 +95,9 @@ VariantPtr Structure::finish(Lock& lock, const Graph& graph, const std::string& 
   try {
     program = job->wait();
     issue_deferred_warnings();
+    if (leaves_memory(*job, miss.runs)) {
+      pjrt::release_freed_memory();
+    }
   } catch (const Error& error) {
     issue_deferred_warnings();
     lock.lock();
@@ -106,6 +118,7 @@ VariantPtr Structure::finish(Lock& lock, const Graph& graph, const std::string& 
     return find(graph.numbers);  // another thread was faster
   }
   miss_ = {};
+  took_over_ = leaves_memory(*job, miss.runs);
   variants_.push_back(program);
   if (variants_.size() > kVariants) {
     variants_.erase(variants_.begin());
@@ -128,6 +141,10 @@ VariantPtr Structure::choose(const Graph& graph, const std::string& name,
   while (true) {
     if (VariantPtr found = find(graph.numbers)) {
       metrics::counter("CachedCompile").add();
+      if (std::exchange(took_over_, false)) {
+        lock.unlock();
+        pjrt::release_freed_memory();  // the values of the last interpreted run are gone
+      }
       return found;
     }
     const bool alone = must_compile(graph, options);

@@ -41,6 +41,7 @@ class Structure : public std::enable_shared_from_this<Structure> {
   std::vector<Number> last_numbers_;
   std::vector<bool> changed_;  // numbers that differed between interpreted runs
   std::optional<tiers::Estimate> estimate_;
+  bool took_over_ = false;  // a program that has run once
   bool interpretable_ = true;
   bool compilable_ = true;
 };
