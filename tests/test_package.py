@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch_xla
+from process import output_of
 from torch import nn
 from torch_xla._internal import plugins
 
@@ -30,6 +31,33 @@ print(seconds, _XLAC.client_started())
     seconds, started = fresh_python(program, TORCH_DEVICE_BACKEND_AUTOLOAD="0").split()
     assert float(seconds) < 0.3
     assert started == "False"
+
+
+def test_operations_do_not_load_the_compiler():
+    """PyTorch's meta kernels would, for a second; once it is loaded they do as they would."""
+    output = output_of(
+        """
+        import sys
+        from torch import nn
+
+        x = torch.arange(1.0, 5.0).to("xla")
+        y = nn.functional.gelu(x.add(1).mul(2).sin().relu() + x.clamp_max(2)) / x.log2().cosh()
+        torch.where(y.fmax(x) > 1, y, x.float_power(2).hypot(x)).xlogy(x).tolist()
+        print("torch._dynamo" in sys.modules)
+
+        import torch._dynamo
+
+        def f(x):
+            return torch._refs.sub(x, 1) + torch._refs.mul(x, 2)
+
+        compiled = torch.compile(f, backend="eager")
+        for _ in range(2):
+            print(compiled(torch.ones(2)).tolist(), compiled(x).tolist())
+        """
+    )
+    first, *others = output.splitlines()
+    assert first == "False"
+    assert others == ["[2.0, 2.0] [2.0, 5.0, 8.0, 11.0]"] * 2
 
 
 def test_version_is_that_of_the_distribution():

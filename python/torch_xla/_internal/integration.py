@@ -23,6 +23,7 @@ from torch_xla._internal import (
     higher_order,
     hints,
     libraries,
+    meta_kernels,
     plugins,
     sharing,
 )
@@ -41,6 +42,7 @@ def install() -> None:
     _XLAC.set_decomposer(decompositions.decompose)
     hints.install()
     backward.install()
+    meta_kernels.install()
     _keep_parameters_when_moving()
     sharing.install()
     _seed_with_torch()
