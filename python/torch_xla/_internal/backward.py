@@ -3,6 +3,7 @@
 
 from typing import Any
 
+from torch._C._dynamo import eval_frame
 from torch.autograd import Variable
 
 from torch_xla import _XLAC
@@ -24,3 +25,9 @@ class Engine(_Engine):  # type: ignore[misc]
 
 def install() -> None:
     Variable._execution_engine = Engine()
+    # Nothing for `torch.compile` to look into; what it calls may be.
+    actions = eval_frame._FrameAction
+    eval_frame.set_code_exec_strategy(
+        Engine.run_backward.__code__,
+        eval_frame._FrameExecStrategy(actions.SKIP, actions.DEFAULT),
+    )
