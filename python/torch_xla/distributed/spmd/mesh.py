@@ -177,9 +177,9 @@ def get_1d_mesh(axis_name: str | None = None) -> Mesh:
 _global_mesh: Mesh | None = None
 
 
-def set_global_mesh(mesh: "Mesh | DeviceMesh") -> None:
+def set_global_mesh(mesh: "Mesh | DeviceMesh | None") -> None:
     global _global_mesh
-    _global_mesh = as_mesh(mesh)
+    _global_mesh = None if mesh is None else as_mesh(mesh)
 
 
 def get_global_mesh() -> Mesh | None:
