@@ -16,6 +16,7 @@ from torch_xla._internal import control_flow
 from torch_xla._internal.composed import refuse_if, replaces
 
 aten: Any = torch.ops.aten
+_torch: Any = torch
 _EULER = 0.57721566490153286061
 _PI = math.pi
 _NAN, _INF = math.nan, math.inf
@@ -32,7 +33,7 @@ def in_double(*operators: Any) -> Callable[[Callable[..., Tensor]], Callable[...
             dtype = dtype if dtype.is_floating_point else torch.get_default_dtype()
             doubles = [tensor.to(torch.float64) for tensor in tensors]
             if len(doubles) > 1:
-                doubles = list(torch.broadcast_tensors(*doubles))
+                doubles = list(_torch.broadcast_tensors(*doubles))
             return function(*doubles).to(dtype)
 
         replaces(*operators)(compute)
@@ -255,7 +256,7 @@ def _polygamma(n: int, x: Tensor) -> Tensor:
     if n == 0:
         return torch.digamma(x)
     order = torch.full((), n + 1, dtype=torch.float64, device=x.device)
-    value = _zeta(*torch.broadcast_tensors(order, x.to(torch.float64)))
+    value: Tensor = _zeta(*_torch.broadcast_tensors(order, x.to(torch.float64)))
     value = value * math.factorial(n) * (-1) ** (n + 1)
     return value.to(x.dtype if x.is_floating_point() else torch.get_default_dtype())
 

@@ -35,7 +35,8 @@ def start_trace(log_dir: "str | os.PathLike[str]") -> None:
 
     if _profile is not None:
         raise RuntimeError(
-            "Only one profile may be run at a time. (start_trace: call stop_trace first)"
+            "Only one profile may be run at a time. start_trace: a trace is being recorded "
+            "already; call stop_trace first"
         )
     _profile = Profile(log_dir)
 
@@ -45,7 +46,9 @@ def stop_trace() -> None:
     (*.xplane.pb), for Perfetto and chrome://tracing (*.trace.json.gz), for a browser (*.html)."""
     global _profile
     if _profile is None:
-        raise RuntimeError("No profile started. (stop_trace: call start_trace first)")
+        raise RuntimeError(
+            "No profile started. stop_trace: no trace is being recorded; call start_trace first"
+        )
     profile, _profile = _profile, None
     profile.stop()
 

@@ -77,7 +77,8 @@ def _stacked(of_layers: list[Tensors]) -> Tensors:
     for i, values in enumerate(of_layers):
         for name in first.keys() ^ values.keys():
             raise ValueError(
-                f"mismatched keys: of layer {i} and the first one, only one has {name!r}"
+                f"mismatched keys: layer {i} and the first one differ, only one of them has "
+                f"{name!r}"
             )
         for name, value in values.items():
             if value.shape != first[name].shape or value.dtype != first[name].dtype:
