@@ -116,8 +116,8 @@ def test_the_report_says_what_a_bug_report_should(cache: Path) -> None:
 def test_the_report_of_a_machine_that_does_not_work() -> None:
     done = command(PJRT_DEVICE="NEURON")
     assert done.returncode == 1
-    assert "plugin                   error: no PJRT plugin for PJRT_DEVICE=NEURON" in done.stdout
-    assert "one addition             FAILED: RuntimeError: no PJRT plugin" in done.stdout
+    assert "plugin                   error: No PjRtPlugin registered for: NEURON" in done.stdout
+    assert "one addition             FAILED: RuntimeError: No PjRtPlugin" in done.stdout
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")

@@ -14,7 +14,8 @@ pybind11::object& callback() {
   return *instance;
 }
 
-// callback(name, overload, arguments) -> results, or None without a decomposition.
+// callback(name, overload, arguments) -> results, None without a decomposition, or NotImplemented
+// without one of this call.
 bool decompose(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   pybind11::gil_scoped_acquire gil;
   pybind11::tuple arguments(stack->size());
@@ -25,6 +26,9 @@ bool decompose(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       callback()(op.operator_name().name, op.operator_name().overload_name, arguments);
   if (results.is_none()) {
     return false;
+  }
+  if (results.ptr() == Py_NotImplemented) {
+    throw CallNotDecomposed();
   }
   const auto& returns = op.schema().returns();
   if (returns.size() == 1) {

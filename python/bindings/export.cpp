@@ -40,6 +40,10 @@ pybind11::tuple function_type(const std::string& text) {
 
 void bind_export(pybind11::module& m) {
   m.def("export_graph", &exported);
+  pybind11::class_<ExportScope>(m, "ExportScope")
+      .def(pybind11::init<const std::vector<at::Tensor>&>(), NoGil())
+      .def("__enter__", &ExportScope::begin)
+      .def("__exit__", [](ExportScope& scope, const pybind11::args&) { scope.end(); });
   m.def("stablehlo_function_type", &function_type);
   m.def("set_default_options", &set_default_options);
   m.def("set_precision", &set_precision);

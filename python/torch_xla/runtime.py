@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def set_device_type(pjrt_device: str) -> None:
     """Chooses the device type ("CPU", "CUDA", "TPU"), before the client starts."""
-    if _XLAC.client_started() and pjrt_device.upper() != device_type():
+    if _XLAC._xla_runtime_is_initialized() and pjrt_device.upper() != device_type():
         raise RuntimeError(
             f"cannot change the device type to {pjrt_device}: the client runs on {device_type()}. "
             "Call set_device_type before the first use of a device."

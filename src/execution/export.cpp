@@ -1,5 +1,7 @@
 #include "execution/export.h"
 
+#include "base/error.h"
+#include "base/location.h"
 #include "execution/settings.h"
 #include "execution/sync.h"
 #include "graph/collect.h"
@@ -9,6 +11,7 @@
 
 #include <set>
 #include <unordered_map>
+#include <utility>
 
 namespace torch_xla {
 
@@ -72,7 +75,42 @@ std::vector<NodePtr> leaves_of(const std::vector<at::Tensor>& tensors) {
   return leaves;
 }
 
+thread_local const ExportScope* current_export = nullptr;
+
 }  // namespace
+
+ExportScope::ExportScope(const std::vector<at::Tensor>& inputs) {
+  for (const NodePtr& leaf : leaves_of(inputs)) {
+    inputs_.insert(leaf.get());
+  }
+}
+
+void ExportScope::begin() { outer_ = std::exchange(current_export, this); }
+
+void ExportScope::end() { current_export = outer_; }
+
+bool ExportScope::active() { return current_export != nullptr; }
+
+void ExportScope::refuse_to_read(const std::vector<StatePtr>& states) {
+  if (current_export == nullptr) {
+    return;
+  }
+  std::vector<Value> values;
+  TraceLock lock;
+  for (const StatePtr& state : states) {
+    if (state->value()) {
+      values.push_back(state->value());
+    }
+  }
+  for (const NodePtr& leaf : collect_graph(values).inputs) {
+    if (current_export->inputs_.count(leaf.get()) > 0) {
+      throw Error("this program cannot be exported: at " + location_of(current_location()).str() +
+                  " it reads a value that depends on its inputs (.item(), a condition, or a result "
+                  "whose size depends on values), which would be that of the example for ever. "
+                  "Keep to tensor operations: torch.where, torch.cond, a mask");
+    }
+  }
+}
 
 ExportedGraph export_graph(const std::vector<at::Tensor>& outputs,
                            const std::vector<at::Tensor>& inputs, const std::string& name) {

@@ -4,6 +4,7 @@
 #include "trace/tensor.h"
 
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 namespace torch_xla {
@@ -18,5 +19,23 @@ struct ExportedGraph {
 // storages; inputs that are not read are parameters, too.
 ExportedGraph export_graph(const std::vector<at::Tensor>& outputs,
                            const std::vector<at::Tensor>& inputs, const std::string& name);
+
+// Between `begin` and `end` the calling thread records a program for others. Operators without a
+// lowering are then decomposed, though a kernel of this process could be called, and reading a
+// value that depends on the inputs throws: it would be a constant of the program.
+class ExportScope {
+ public:
+  explicit ExportScope(const std::vector<at::Tensor>& inputs);
+  void begin();
+  void end();
+
+  static bool active();
+  // Throws if one of these values depends on the inputs of the thread's scope.
+  static void refuse_to_read(const std::vector<StatePtr>& states);
+
+ private:
+  std::unordered_set<const Node*> inputs_;
+  const ExportScope* outer_ = nullptr;
+};
 
 }  // namespace torch_xla

@@ -2,6 +2,7 @@
 
 #include "base/hasher.h"
 #include "base/location.h"
+#include "execution/export.h"
 #include "execution/launcher.h"
 #include "execution/placement.h"
 #include "execution/settings.h"
@@ -228,6 +229,7 @@ void sync_storages(const std::vector<StatePtr>& states, const std::string& name)
       "runs: keep to tensor operations (torch.where for a condition, a mask instead of a "
       "selection) "
       "or move this line out of the function");
+  ExportScope::refuse_to_read(states);
   current_location();
   std::unordered_map<int, std::vector<StatePtr>> by_device;
   std::unordered_map<int, std::vector<StatePtr>> all;  // states are dropped after the lock

@@ -198,6 +198,8 @@ bool decompose(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     } catch (const Missing&) {
       operator_.missing = true;
       return false;
+    } catch (const CallNotDecomposed&) {
+      return false;
     } catch (const std::exception& error) {
       if (is_interrupt(error)) {
         throw;
@@ -206,7 +208,11 @@ bool decompose(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       operator_.untraceable = true;
     }
   }
-  return front_end.load()(op, stack);
+  try {
+    return front_end.load()(op, stack);
+  } catch (const CallNotDecomposed&) {
+    return false;
+  }
 }
 
 }  // namespace

@@ -4,7 +4,12 @@
 
 #include "record/op_info.h"
 
+#include <exception>
+
 namespace torch_xla {
+
+// A decomposition exists, but not of this call.
+struct CallNotDecomposed : std::exception {};
 
 // Replaces the functional operator's arguments on the stack by its results, computed by other
 // operators; false when there is no decomposition.

@@ -1,6 +1,7 @@
 // Kernels that concern storages rather than values: allocation, views, resizing, copies across
 // devices, reading one element.
 #include "eager/mode.h"
+#include "execution/export.h"
 #include "execution/sync.h"
 #include "metrics/metrics.h"
 #include "record/call.h"
@@ -388,9 +389,9 @@ std::vector<Tensor> unsafe_split(const Tensor& self, int64_t size, int64_t dim) 
   return at::native::unsafe_split(own_in_trace(self), size, dim);
 }
 
-// Of singular matrices and the like: a compiled function does not look at values.
+// Of singular matrices and the like: a compiled or exported function does not look at values.
 void check_linalg(const Tensor& info, std::string_view api_name, bool is_matrix) {
-  if (current_scope() == nullptr) {
+  if (current_scope() == nullptr && !ExportScope::active()) {
     at::native::_linalg_check_errors(info, api_name, is_matrix);
   }
 }

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/location.h"
 #include "eager/mode.h"
+#include "execution/export.h"
 #include "execution/sync.h"
 #include "record/decompose.h"
 #include "record/eager_call.h"
@@ -281,10 +282,12 @@ void record_op(OpInfo& info, torch::jit::Stack* stack) {
     run_on_host_memory(info, stack);
     return;
   }
+  const bool exported = plan.signature.tier == Tier::Host && ExportScope::active();
+  if ((!plan.recorded || exported) && run_decomposition(info, stack)) {
+    return;
+  }
   if (!plan.recorded) {
-    if (!run_decomposition(info, stack)) {
-      run_on_host(info, stack);
-    }
+    run_on_host(info, stack);
     return;
   }
   if (mode == eager::Mode::Programs) {

@@ -1,7 +1,7 @@
 // Which operators go to the recorder. The backend's fallback takes what has no kernel; operators
 // that PyTorch would compose of others are registered by name where we know better: those with a
 // lowering (and their in-place and out= forms), and structured ones, whose composite kernels only
-// allocate and forward to out=.
+// allocate and forward to out=, as those of helped ones do.
 #include "record/registration.h"
 
 #include "record/recorder.h"
@@ -39,6 +39,11 @@ std::string base_name(const std::string& name) {
   return in_place ? name.substr(0, name.size() - 1) : name;
 }
 
+// Composed of helpers that only write, which have no functional form.
+bool is_helped(const c10::OperatorName& name) {
+  return name.overload_name.empty() && (name.name == "aten::cummax" || name.name == "aten::cummin");
+}
+
 bool is_lowered(const c10::OperatorHandle& op) { return op_info(op).lowering != nullptr; }
 
 void register_by_name(torch::Library& library) {
@@ -52,7 +57,7 @@ void register_by_name(torch::Library& library) {
       continue;
     }
     bool candidate = lowered.count(base_name(name.name)) > 0 || lowered.count(name.name) > 0;
-    if (is_structured(*op) || (candidate && is_lowered(*op))) {
+    if (is_structured(*op) || is_helped(name) || (candidate && is_lowered(*op))) {
       std::string full =
           name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
       library.impl(full.c_str(),

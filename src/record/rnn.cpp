@@ -1,5 +1,6 @@
 // LSTMs. PyTorch composes them of one step's operators on any device, but on the CPU of oneDNN's
 // layers: so do we where its kernels can run, with the same operators in the same order.
+#include "execution/export.h"
 #include "record/cpu_forms.h"
 #include "record/recorder.h"
 
@@ -66,8 +67,8 @@ at::ScalarType dtype_of_layers(const Tensor& input) {
 bool has_projections(const Lstm& lstm) { return lstm.hx[0].size(2) != lstm.hx[1].size(2); }
 
 bool is_for_onednn(const Lstm& lstm) {
-  if (lstm.hx.size() != 2 || !takes_cpu_form({lstm.input}) || !takes_cpu_form(lstm.hx) ||
-      !takes_cpu_form(lstm.weights)) {
+  if (ExportScope::active() || lstm.hx.size() != 2 || !takes_cpu_form({lstm.input}) ||
+      !takes_cpu_form(lstm.hx) || !takes_cpu_form(lstm.weights)) {
     return false;
   }
   const auto count = static_cast<int64_t>(lstm.weights.size());

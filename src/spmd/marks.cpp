@@ -259,6 +259,8 @@ void load_local_shards(const at::Tensor& tensor, const std::vector<at::Tensor>& 
   TORCH_CHECK(sharded != nullptr && sharded->pieces().size() == pieces.size(), "expected ",
               sharded == nullptr ? 1 : sharded->pieces().size(), " shards, one a device, got ",
               pieces.size());
+  TORCH_CHECK(!buffer->sharding()->is_replicated(),
+              "the tensor is replicated, and its devices must hold the same: assign to it instead");
   OutputSpec spec = spec_of(tensor);
   std::vector<pjrt::BufferPtr> buffers;
   for (size_t i = 0; i < pieces.size(); ++i) {

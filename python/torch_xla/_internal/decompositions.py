@@ -8,19 +8,27 @@ from torch._C._dynamo import eval_frame
 
 
 @functools.cache
-def _table() -> dict[Any, Any]:
+def table() -> dict[Any, Any]:
     from torch._decomp import decomposition_table
 
-    from torch_xla._internal import dense_decompositions
+    from torch_xla._internal import (  # noqa: F401  (they add to the table)
+        composed,
+        dense_decompositions,
+        jacobi,
+        polynomial_decompositions,
+        shape_decompositions,
+        special_decompositions,
+    )
 
-    return {**decomposition_table, **dense_decompositions.TABLE}
+    return {**decomposition_table, **composed.TABLE}
 
 
 def decompose(name: str, overload: str, arguments: tuple[Any, ...]) -> Any:
-    """The operator's results, or None when PyTorch knows no decomposition of it."""
+    """The operator's results; None when there is no decomposition of it, NotImplemented when there
+    is none of this call."""
     packet = getattr(getattr(torch.ops, name.partition("::")[0]), name.partition("::")[2])
     operator = getattr(packet, overload or "default")
-    function = _table().get(operator)
+    function = table().get(operator)
     if function is None:
         return None
     positional, keywords = [], {}
@@ -30,8 +38,7 @@ def decompose(name: str, overload: str, arguments: tuple[Any, ...]) -> Any:
         else:
             positional.append(value)
     with torch.no_grad():
-        results = function(*positional, **keywords)
-    return None if results is NotImplemented else results
+        return function(*positional, **keywords)
 
 
 # The core calls it, also while dynamo watches every frame: this one is not the user's.

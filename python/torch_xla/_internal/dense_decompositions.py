@@ -1,43 +1,17 @@
 """Linear algebra, distances, histograms and segments in terms of other operators, for programs that
 can call no kernel of PyTorch's. Loops over columns are unrolled: large matrices are refused."""
 
-import functools
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from torch_xla._internal.composed import refuse_if, replaces
+
 aten: Any = torch.ops.aten
 linalg: Any = torch.linalg
 _torch: Any = torch
 MOST_COLUMNS = 32
-TABLE: dict[Any, Callable[..., Any]] = {}
-
-
-class _RefusedError(Exception):
-    """The call is none that is composed of others."""
-
-
-def _replaces(*operators: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    def add(function: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(function)
-        def compose(*args: Any, **kwargs: Any) -> Any:
-            try:
-                return function(*args, **kwargs)
-            except _RefusedError:
-                return NotImplemented  # as PyTorch's tables say it
-
-        TABLE.update(dict.fromkeys(operators, compose))
-        return function
-
-    return add
-
-
-def _refuse_if(condition: bool) -> None:
-    if condition:
-        raise _RefusedError
-
 
 # ---- distances and products ----------------------------------------------------------------------
 
@@ -49,18 +23,18 @@ def _norm(difference: Tensor, p: float) -> Tensor:
     return distances
 
 
-@_replaces(aten._cdist_forward.default)
+@replaces(aten._cdist_forward.default)
 def _cdist(x1: Tensor, x2: Tensor, p: float, compute_mode: int | None) -> Tensor:
     return _norm(x1.unsqueeze(-2) - x2.unsqueeze(-3), p)
 
 
-@_replaces(aten._pdist_forward.default)
+@replaces(aten._pdist_forward.default)
 def _pdist(x: Tensor, p: float = 2.0) -> Tensor:
     first, second = torch.triu_indices(x.shape[0], x.shape[0], 1, device=x.device)
     return _norm(x[first] - x[second], p)
 
 
-@_replaces(aten._trilinear.default)
+@replaces(aten._trilinear.default)
 def _trilinear(
     i1: Tensor,
     i2: Tensor,
@@ -107,17 +81,17 @@ def _running_extreme(x: Tensor, dim: int, largest: bool) -> Any:
     return values, places
 
 
-@_replaces(aten.cummax.default)
+@replaces(aten.cummax.default)
 def _cummax(x: Tensor, dim: int) -> Any:
     return _running_extreme(x, dim, largest=True)
 
 
-@_replaces(aten.cummin.default)
+@replaces(aten.cummin.default)
 def _cummin(x: Tensor, dim: int) -> Any:
     return _running_extreme(x, dim, largest=False)
 
 
-@_replaces(aten._logcumsumexp.default, aten.logcumsumexp.default)
+@replaces(aten._logcumsumexp.default, aten.logcumsumexp.default)
 def _logcumsumexp(x: Tensor, dim: int) -> Tensor:
     if x.dim() == 0 or x.numel() == 0:
         return x.clone()
@@ -137,7 +111,7 @@ def _counted(bins: Tensor, valid: Tensor, weight: Tensor | None, count: int, x: 
     return (amounts if weight is None else amounts * weight.reshape(-1, 1)).sum(0)
 
 
-@_replaces(aten.histc.default)
+@replaces(aten.histc.default)
 def _histc(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
     x = x.reshape(-1)
     if x.numel() == 0:
@@ -151,7 +125,33 @@ def _histc(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor
     return _counted(places, (x >= low) & (x <= high), None, bins, x)
 
 
-@_replaces(aten.histogram.bin_ct)
+def _edges(flat: Tensor, bins: int, range: Any) -> Tensor:
+    if range is None and flat.numel() > 0:
+        low, high = flat.amin(), flat.amax()
+    else:
+        low, high = (flat.new_full((), value) for value in (range or (0.0, 1.0)))
+    one = low == high
+    low, high = torch.where(one, low - 0.5, low), torch.where(one, high + 0.5, high)
+    steps = torch.arange(bins + 1, device=flat.device, dtype=flat.dtype)
+    # From both ends, as PyTorch makes them.
+    rising, falling = low + (high - low) / bins * steps, high - (high - low) / bins * (bins - steps)
+    return torch.where(steps < (bins + 1) // 2, rising, falling)
+
+
+def _in_bins(x: Tensor, edges: list[Tensor], weight: Tensor | None, density: bool) -> Tensor:
+    """How many rows of x lie in each box between the edges of its columns."""
+    place, valid, volume = x.new_zeros((), dtype=torch.int64), None, x.new_ones(())
+    for column, edge in zip(x.unbind(-1), edges, strict=True):
+        inside = (column >= edge[0]) & (column <= edge[-1])
+        valid = inside if valid is None else valid & inside
+        place = place * (edge.shape[0] - 1) + (column.unsqueeze(-1) >= edge[1:-1]).sum(-1)
+        volume = volume.unsqueeze(-1) * (edge[1:] - edge[:-1])
+    assert valid is not None
+    counts = _counted(place, valid, weight, volume.numel(), x).view(volume.shape)
+    return counts / counts.sum() / volume if density else counts
+
+
+@replaces(aten.histogram.bin_ct)
 def _histogram(
     x: Tensor,
     bins: int = 100,
@@ -160,35 +160,53 @@ def _histogram(
     weight: Tensor | None = None,
     density: bool = False,
 ) -> Any:
-    flat = x.reshape(-1)
-    if range is None and flat.numel() > 0:
-        low, high = flat.amin(), flat.amax()
-    else:
-        low, high = (flat.new_full((), value) for value in (range or (0.0, 1.0)))
-    one = low == high
-    low, high = torch.where(one, low - 0.5, low), torch.where(one, high + 0.5, high)
-    steps = torch.arange(bins + 1, device=x.device, dtype=x.dtype)
-    # From both ends, as PyTorch makes them.
-    rising, falling = low + (high - low) / bins * steps, high - (high - low) / bins * (bins - steps)
-    edges = torch.where(steps < (bins + 1) // 2, rising, falling)
-    return _in_bins(flat, edges, weight, density), edges
+    edges = _edges(x.reshape(-1), bins, range)
+    return _in_bins(x.reshape(-1, 1), [edges], weight, density), edges
 
 
-@_replaces(aten.histogram.bins_tensor)
+@replaces(aten.histogram.bins_tensor)
 def _histogram_of_edges(
     x: Tensor, bins: Tensor, *, weight: Tensor | None = None, density: bool = False
 ) -> Any:
-    return _in_bins(x.reshape(-1), bins, weight, density), bins.clone()
+    return _in_bins(x.reshape(-1, 1), [bins], weight, density), bins.clone()
 
 
-def _in_bins(x: Tensor, edges: Tensor, weight: Tensor | None, density: bool) -> Tensor:
-    count = edges.shape[0] - 1
-    places = (x.unsqueeze(-1) >= edges[1:-1]).sum(-1)
-    counts = _counted(places, (x >= edges[0]) & (x <= edges[-1]), weight, count, x)
-    return counts / counts.sum() / (edges[1:] - edges[:-1]) if density else counts
+@replaces(aten._histogramdd_bin_edges.default)
+def _edges_of_columns(
+    x: Tensor,
+    bins: list[int],
+    *,
+    range: list[float] | None = None,
+    weight: Tensor | None = None,
+    density: bool = False,
+) -> Any:
+    columns = x.reshape(-1, x.shape[-1]).unbind(-1)
+    ranges = [range[2 * i : 2 * i + 2] if range else None for i, _ in enumerate(columns)]
+    return [_edges(*each) for each in zip(columns, bins, ranges, strict=True)]
 
 
-@_replaces(aten.segment_reduce.default)
+@replaces(aten._histogramdd_from_bin_tensors.default)
+def _histogramdd_of_edges(
+    x: Tensor, bins: list[Tensor], *, weight: Tensor | None = None, density: bool = False
+) -> Any:
+    return _in_bins(x.reshape(-1, x.shape[-1]), bins, weight, density)
+
+
+@replaces(aten._histogramdd_from_bin_cts.default)
+def _histogramdd(
+    x: Tensor,
+    bins: list[int],
+    *,
+    range: list[float] | None = None,
+    weight: Tensor | None = None,
+    density: bool = False,
+) -> Any:
+    return _histogramdd_of_edges(
+        x, _edges_of_columns(x, bins, range=range), weight=weight, density=density
+    )
+
+
+@replaces(aten.segment_reduce.default)
 def _segment_reduce(
     data: Tensor,
     reduce: str,
@@ -206,7 +224,7 @@ def _segment_reduce(
         ends = lengths.cumsum(-1)
         starts = ends - lengths
     else:
-        raise _RefusedError
+        refuse_if(True)
     places = torch.arange(data.shape[axis], device=data.device)
     inside = (places >= starts.unsqueeze(-1)) & (places < ends.unsqueeze(-1))
     inside = inside.reshape(*inside.shape, *[1] * (data.dim() - axis - 1))
@@ -230,9 +248,10 @@ def _segment_reduce(
     return result
 
 
-@_replaces(aten.nonzero_static.default)
+@replaces(aten.nonzero_static.default)
 def _nonzero_static(x: Tensor, *, size: int, fill_value: int = -1) -> Any:
-    _refuse_if(x.dim() == 0 or x.numel() == 0)
+    if x.dim() == 0 or x.numel() == 0:
+        return x.new_full((size, x.dim()), fill_value, dtype=torch.int64)
     found = x.reshape(-1) != 0
     rank = found.long().cumsum(0) - 1
     target = torch.where(found & (rank < size), rank, size)
@@ -260,7 +279,7 @@ def _permuted(matrix: Tensor, order: Tensor) -> Tensor:
 def _factored(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """LU in one matrix, pivots as LAPACK counts them, and the first column without a pivot."""
     count = min(a.shape[-2:])
-    _refuse_if(count > MOST_COLUMNS)
+    refuse_if(count > MOST_COLUMNS)
     rows, columns = _rows(a), torch.arange(a.shape[-1], device=a.device)
     info = a.new_zeros(a.shape[:-2], dtype=torch.int32)
     pivots = []
@@ -294,18 +313,18 @@ def _order_of(pivots: Tensor, rows: int) -> Tensor:
     return order
 
 
-@_replaces(aten.linalg_lu_factor_ex.default)
+@replaces(aten.linalg_lu_factor_ex.default)
 def _lu_factor(a: Tensor, *, pivot: bool = True, check_errors: bool = False) -> Any:
-    _refuse_if(not pivot)
+    refuse_if(not pivot)
     return _factored(a)
 
 
-@_replaces(aten.lu_unpack.default)
+@replaces(aten.lu_unpack.default)
 def _lu_unpack(
     lu: Tensor, pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True
 ) -> Any:
     rows, count = lu.shape[-2], min(lu.shape[-2:])
-    _refuse_if(pivots.shape[-1] > MOST_COLUMNS)
+    refuse_if(pivots.shape[-1] > MOST_COLUMNS)
     none = lu.new_zeros(0)
     p, lower, upper = none, none, none
     if unpack_pivots:
@@ -317,7 +336,7 @@ def _lu_unpack(
     return p, lower, upper
 
 
-@_replaces(aten.linalg_lu.default)
+@replaces(aten.linalg_lu.default)
 def _lu(a: Tensor, *, pivot: bool = True) -> Any:
     lu, pivots, _ = _lu_factor(a, pivot=pivot)
     return _lu_unpack(lu, pivots)
@@ -337,20 +356,20 @@ def _solved(lu: Tensor, pivots: Tensor, b: Tensor, adjoint: bool) -> Any:
     return solve(lu, x, upper=True)
 
 
-@_replaces(aten.linalg_lu_solve.default)
+@replaces(aten.linalg_lu_solve.default)
 def _lu_solve(
     lu: Tensor, pivots: Tensor, b: Tensor, *, left: bool = True, adjoint: bool = False
 ) -> Any:
-    _refuse_if(pivots.shape[-1] > MOST_COLUMNS or (not left and b.is_complex()))
+    refuse_if(pivots.shape[-1] > MOST_COLUMNS or (not left and b.is_complex()))
     return _solved(lu, pivots, b, adjoint) if left else _solved(lu, pivots, b.mT, not adjoint).mT
 
 
-@_replaces(aten.lu_solve.default)
+@replaces(aten.lu_solve.default)
 def _lu_solve_old(b: Tensor, lu: Tensor, pivots: Tensor) -> Any:
     return _lu_solve(lu, pivots, b)
 
 
-@_replaces(aten._linalg_solve_ex.default)
+@replaces(aten._linalg_solve_ex.default)
 def _solve(a: Tensor, b: Tensor, *, left: bool = True, check_errors: bool = False) -> Any:
     lu, pivots, info = _factored(a)
     vector = b.dim() == 1 or (a.dim() - 1 == b.dim() and b.shape == a.shape[:-1])
@@ -359,7 +378,7 @@ def _solve(a: Tensor, b: Tensor, *, left: bool = True, check_errors: bool = Fals
     return x.squeeze(-1) if vector else x, lu, pivots, info
 
 
-@_replaces(aten.linalg_inv_ex.default)
+@replaces(aten.linalg_inv_ex.default)
 def _inverse(a: Tensor, *, check_errors: bool = False) -> Any:
     lu, pivots, info = _factored(a)
     unit = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device).expand(a.shape)
@@ -372,13 +391,13 @@ def _exchanges(pivots: Tensor, like: Tensor) -> Tensor:
     return (1 - 2 * odd).to(like.dtype)
 
 
-@_replaces(aten._linalg_det.default)
+@replaces(aten._linalg_det.default)
 def _determinant(a: Tensor) -> Any:
     lu, pivots, _ = _factored(a)
     return lu.diagonal(dim1=-2, dim2=-1).prod(-1) * _exchanges(pivots, lu), lu, pivots
 
 
-@_replaces(aten._linalg_slogdet.default)
+@replaces(aten._linalg_slogdet.default)
 def _log_determinant(a: Tensor) -> Any:
     lu, pivots, _ = _factored(a)
     diagonal = lu.diagonal(dim1=-2, dim2=-1)
@@ -398,10 +417,10 @@ def _reflector(a: Tensor, i: int) -> Tensor:
     return v.unsqueeze(-1)
 
 
-@_replaces(aten.geqrf.default)
+@replaces(aten.geqrf.default)
 def _geqrf(a: Tensor) -> Any:
     count = min(a.shape[-2:])
-    _refuse_if(count > MOST_COLUMNS or a.is_complex())
+    refuse_if(count > MOST_COLUMNS or a.is_complex())
     rows, columns = _rows(a), torch.arange(a.shape[-1], device=a.device)
     taus = []
     for i in range(count):
@@ -430,24 +449,24 @@ def _times_reflections(a: Tensor, tau: Tensor, x: Tensor, backwards: bool) -> Te
     return x
 
 
-@_replaces(aten.linalg_householder_product.default)
+@replaces(aten.linalg_householder_product.default)
 def _householder_product(a: Tensor, tau: Tensor) -> Any:
-    _refuse_if(tau.shape[-1] > MOST_COLUMNS)
+    refuse_if(tau.shape[-1] > MOST_COLUMNS)
     unit = torch.eye(*a.shape[-2:], dtype=a.dtype, device=a.device).expand(a.shape)
     return _times_reflections(a, tau, unit, False)
 
 
-@_replaces(aten.ormqr.default)
+@replaces(aten.ormqr.default)
 def _ormqr(
     a: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpose: bool = False
 ) -> Any:
-    _refuse_if(tau.shape[-1] > MOST_COLUMNS or a.is_complex())
+    refuse_if(tau.shape[-1] > MOST_COLUMNS or a.is_complex())
     if left:
         return _times_reflections(a, tau, other, transpose)
     return _times_reflections(a, tau, other.mT, not transpose).mT
 
 
-@_replaces(aten.linalg_qr.default)
+@replaces(aten.linalg_qr.default)
 def qr(a: Tensor, mode: str = "reduced") -> Any:
     packed, tau = _geqrf(a)
     rows, columns = a.shape[-2:]
@@ -459,10 +478,10 @@ def qr(a: Tensor, mode: str = "reduced") -> Any:
     return _times_reflections(packed, tau, unit, False), r
 
 
-@_replaces(aten.linalg_cholesky_ex.default)
+@replaces(aten.linalg_cholesky_ex.default)
 def _cholesky(a: Tensor, *, upper: bool = False, check_errors: bool = False) -> Any:
     size = a.shape[-1]
-    _refuse_if(size > MOST_COLUMNS or a.is_complex())
+    refuse_if(size > MOST_COLUMNS or a.is_complex())
     a = a.mT if upper else a
     rows, columns = _rows(a), torch.arange(size, device=a.device)
     info = a.new_zeros(a.shape[:-2], dtype=torch.int32)
@@ -477,12 +496,12 @@ def _cholesky(a: Tensor, *, upper: bool = False, check_errors: bool = False) -> 
     return lower.mT if upper else lower, info
 
 
-@_replaces(aten.cholesky.default)
+@replaces(aten.cholesky.default)
 def _cholesky_old(a: Tensor, upper: bool = False) -> Any:
     return _cholesky(a, upper=upper)[0]
 
 
-@_replaces(aten.linalg_pinv.atol_rtol_tensor)
+@replaces(aten.linalg_pinv.atol_rtol_tensor)
 def _pseudo_inverse(
     a: Tensor,
     *,
@@ -511,14 +530,14 @@ def _pseudo_inverse(
     return vh.mH @ (inverse.unsqueeze(-1) * u.mH)
 
 
-@_replaces(aten.cholesky_inverse.default)
+@replaces(aten.cholesky_inverse.default)
 def _cholesky_inverse(factor: Tensor, upper: bool = False) -> Any:
     unit = torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device)
     half = linalg.solve_triangular(factor, unit.expand(factor.shape), upper=upper)
     return half @ half.mH if upper else half.mH @ half
 
 
-@_replaces(aten.cholesky_solve.default, aten._cholesky_solve_helper.default)
+@replaces(aten.cholesky_solve.default, aten._cholesky_solve_helper.default)
 def _cholesky_solve(b: Tensor, factor: Tensor, upper: bool = False) -> Any:
     solve = linalg.solve_triangular
     if upper:

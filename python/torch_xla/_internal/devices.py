@@ -19,6 +19,10 @@ def device_index(device: "torch.device | str | int | None") -> int:
     return _XLAC.current_device() if parsed.index is None else parsed.index
 
 
+class DeviceIndexError(RuntimeError, IndexError):
+    """There is no such device. An IndexError too, which PyTorch/XLA raises."""
+
+
 def existing_device(index: "int | None") -> torch.device:
     """`xla:index`, checked; the current device for None, without starting the client."""
     if index is None:
@@ -29,7 +33,7 @@ def existing_device(index: "int | None") -> torch.device:
             raise RuntimeError(
                 f"there is no device xla:{index} in SPMD mode: xla:0 stands for all devices"
             )
-        raise RuntimeError(
+        raise DeviceIndexError(
             f"there is no device xla:{index}: this process has {count} "
             f"(xla:0 to xla:{count - 1}). On the CPU platform CPU_NUM_DEVICES sets the number."
         )

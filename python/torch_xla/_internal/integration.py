@@ -33,12 +33,13 @@ _PROCESS = os.getpid()
 _DROPPED_VARIABLES = ("XLA_USE_BF16", "XLA_USE_F16", "XLA_DOWNCAST_BF16")
 
 
+@functools.cache
 def install() -> None:
+    """Once, also when the package is reloaded."""
     _XLAC.set_warning_handler(_warn)
     _XLAC.set_plugin_finder(plugins.find)
     _XLAC.record_locations()
-    if getattr(torch, type_name, None) is not device_module:  # importlib.reload(torch_xla)
-        torch._register_device_module(type_name, device_module)  # type: ignore[no-untyped-call]
+    torch._register_device_module(type_name, device_module)  # type: ignore[no-untyped-call]
     _XLAC.set_decomposer(decompositions.decompose)
     hints.install()
     backward.install()

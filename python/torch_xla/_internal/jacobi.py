@@ -1,13 +1,13 @@
 """Singular values and eigenvalues by rotations of pairs of columns, as one loop: for programs that
 can call no kernel of PyTorch's."""
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from torch_xla._internal import control_flow
+from torch_xla._internal.composed import refuse_if, replaces
 from torch_xla._internal.dense_decompositions import MOST_COLUMNS, qr
 
 _SWEEPS = 12
@@ -41,10 +41,12 @@ def _orthogonal_columns(a: Tensor) -> tuple[Tensor, Tensor]:
     return both[..., :rows, :columns], both[..., rows : rows + columns, :columns]
 
 
+@replaces(torch.ops.aten._linalg_svd.default)
 def svd(
     a: Tensor, full_matrices: bool = False, compute_uv: bool = True, *, driver: str | None = None
 ) -> Any:
     """torch._linalg_svd of real matrices."""
+    refuse_if(a.is_complex() or min(a.shape[-2:]) > MOST_COLUMNS)
     wide = a.shape[-2] < a.shape[-1]
     tall = a.mT if wide else a
     w, v = _orthogonal_columns(tall)
@@ -60,22 +62,13 @@ def svd(
     return (v, values, u.mT) if wide else (u, values, v.mT)
 
 
+@replaces(torch.ops.aten._linalg_eigh.default)
 def eigh(a: Tensor, uplo: str = "L", compute_v: bool = True) -> Any:
     """torch._linalg_eigh of real matrices: singular values of what is shifted to be positive."""
+    refuse_if(a.is_complex() or a.shape[-1] > MOST_COLUMNS)
     a = a.triu() + a.triu(1).mT if uplo.upper() == "U" else a.tril() + a.tril(-1).mT
     shift = torch.linalg.vector_norm(a, dim=(-2, -1), keepdim=True)
     unit = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
     u, values, _ = svd(a + shift * unit)
     values = (values - shift.squeeze(-1)).flip(-1)
     return values, u.flip(-1) if compute_v else a.new_zeros(0)
-
-
-TABLE: dict[Any, Callable[..., Any]] = {
-    torch.ops.aten._linalg_svd.default: svd,
-    torch.ops.aten._linalg_eigh.default: eigh,
-}
-
-
-def replaces(target: Any, matrix: Any) -> bool:
-    """Whether an operator on this matrix is computed so."""
-    return target in TABLE and not matrix.is_complex() and min(matrix.shape[-2:]) <= MOST_COLUMNS

@@ -41,8 +41,9 @@ def find(requested: str) -> str:
     library = _library(kind)
     if library is None:
         raise RuntimeError(
-            f"no PJRT plugin for PJRT_DEVICE={kind} is installed. Install one (for CUDA: "
-            "`pip install jax-cuda13-pjrt`, for TPU: `pip install libtpu`), name its library in "
+            f"No PjRtPlugin registered for: {kind}. Make sure the environment variable PJRT_DEVICE "
+            "is set to a correct device name. Install the plugin (for CUDA: `pip install "
+            "jax-cuda13-pjrt`, for TPU: `pip install libtpu`), name its library in "
             "TORCH_XLA_PLUGIN_PATH, or set PJRT_DEVICE=CPU."
         )
     return library

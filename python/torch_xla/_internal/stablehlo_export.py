@@ -10,7 +10,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 from torch.utils import _pytree
 
 from torch_xla import _XLAC
-from torch_xla._internal import dense_decompositions, jacobi, stablehlo_bytecode
+from torch_xla._internal import stablehlo_bytecode
 from torch_xla._internal.devices import existing_device
 from torch_xla._internal.stablehlo_bundle import (
     InputLocation,
@@ -70,8 +70,6 @@ class XLAExportInterpreter(fx.Interpreter):
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         if "device" in kwargs:
             kwargs = {**kwargs, "device": self._device}
-        if target in jacobi.TABLE and jacobi.replaces(target, args[0]):
-            return jacobi.TABLE[target](*args, **kwargs)
         return super().call_function(target, args, kwargs)
 
     def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
@@ -105,9 +103,6 @@ def bundle_of(program: Any, options: StableHLOExportOptions) -> StableHLOModelBu
     args, kwargs = _examples(program, options)
     lowered = program.run_decompositions({})  # no changes in place any more
     recorded = _record(lowered, args, kwargs, options)
-    if recorded.host_operators:  # PyTorch may know them in terms of others
-        lowered = program.run_decompositions(_all_decompositions(recorded.host_operators))
-        recorded = _record(lowered, args, kwargs, options)
     if recorded.host_operators:
         raise RuntimeError(
             "this program cannot be exported: "
@@ -130,21 +125,6 @@ def _examples(program: Any, options: StableHLOExportOptions) -> tuple[Any, dict[
     return args, dict(kwargs)
 
 
-def _all_decompositions(operators: list[str]) -> Any:
-    from torch._decomp import get_decompositions
-
-    table: Any = torch.export.default_decompositions()
-    overloads = []
-    for name in operators:
-        namespace, _, rest = name.partition("::")
-        packet, _, overload = rest.partition(".")
-        operator = getattr(getattr(torch.ops, namespace), packet)
-        overloads.append(getattr(operator, overload or "default"))
-    table.update(get_decompositions(overloads))
-    table.update(dense_decompositions.TABLE)
-    return table
-
-
 def _flat_inputs(program: Any, args: Any, kwargs: Any) -> list[Any]:
     device = existing_device(None)
 
@@ -159,9 +139,11 @@ def _flat_inputs(program: Any, args: Any, kwargs: Any) -> list[Any]:
 def _record(program: Any, args: Any, kwargs: Any, options: StableHLOExportOptions) -> _Recorded:
     with eager_mode_context(False):
         inputs = _flat_inputs(program, args, kwargs)
+        tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
         allowed = options.custom_ops_allowed_in_graph
         interpreter = XLAExportInterpreter(program.graph_module, existing_device(None), allowed)
-        returned = interpreter.run(*inputs, enable_io_processing=False)
+        with _XLAC.ExportScope(tensors):
+            returned = interpreter.run(*inputs, enable_io_processing=False)
         specs = program.graph_signature.output_specs
         results, changes = [], {}
         for value, spec in zip(returned, specs, strict=True):
@@ -177,7 +159,6 @@ def _record(program: Any, args: Any, kwargs: Any, options: StableHLOExportOption
                 )
         returned = [*results, *changes.values()]
         dense = [r.clone(memory_format=torch.contiguous_format) for r in returned]
-        tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
         text, captured, operators = _XLAC.export_graph(dense, tensors, "forward")
     return _Recorded(text, captured, operators, dense, list(changes))
 

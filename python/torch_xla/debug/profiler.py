@@ -34,7 +34,10 @@ def start_trace(log_dir: "str | os.PathLike[str]") -> None:
     from torch_xla.debug._profile import Profile
 
     if _profile is not None:
-        raise RuntimeError("start_trace: a trace is being recorded already; call stop_trace first")
+        raise RuntimeError(
+            "Only one profile may be run at a time. start_trace: a trace is being recorded "
+            "already; call stop_trace first"
+        )
     _profile = Profile(log_dir)
 
 
@@ -43,7 +46,9 @@ def stop_trace() -> None:
     (*.xplane.pb), for Perfetto and chrome://tracing (*.trace.json.gz), for a browser (*.html)."""
     global _profile
     if _profile is None:
-        raise RuntimeError("stop_trace: no trace is being recorded; call start_trace first")
+        raise RuntimeError(
+            "No profile started. stop_trace: no trace is being recorded; call start_trace first"
+        )
     profile, _profile = _profile, None
     profile.stop()
 

@@ -142,6 +142,12 @@ def _stop_reading() -> None:
         thread.join(timeout=10)  # longer only where the user's own loader takes longer
 
 
+class InputShardingError(KeyError, ValueError):
+    """The keys of `input_sharding` and of a batch differ. A KeyError, as PyTorch/XLA raises."""
+
+    __str__ = ValueError.__str__
+
+
 class _Sender:
     """Moves batches to the device, in SPMD mode sharded as told: by one ShardingSpec for all
     tensors of its rank, or by a dict of them for batches that are dicts."""
@@ -164,11 +170,11 @@ class _Sender:
         return moved
 
     def _mark_by_name(self, batch: Any) -> None:
-        if not isinstance(batch, dict) or set(self._sharding) - set(batch):
+        if not isinstance(batch, dict) or set(self._sharding) != set(batch):
             names = sorted(batch) if isinstance(batch, dict) else type(batch).__name__
-            raise ValueError(
+            raise InputShardingError(
                 f"input_sharding names {sorted(self._sharding)}, the batch has {names}: they must "
-                "agree"
+                "agree (None for what is not sharded)"
             )
         for name, spec in self._sharding.items():
             if spec is not None:

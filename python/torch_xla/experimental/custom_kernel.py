@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from torch_xla._internal import jax_interop
+from torch_xla._internal.jax_workarounds import jax_import_guard
 from torch_xla.experimental import _library
 from torch_xla.experimental._grouped import (
     GMM,
@@ -28,6 +29,7 @@ from torch_xla.experimental._paged import (
 from torch_xla.experimental.xla_quantized_matmul import quantized_matmul
 
 __all__ = [
+    "jax_import_guard",
     "DEFAULT_MASK_VALUE",
     "GMM",
     "FlashAttention",

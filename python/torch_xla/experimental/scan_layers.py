@@ -76,11 +76,15 @@ def _stacked(of_layers: list[Tensors]) -> Tensors:
     first = of_layers[0]
     for i, values in enumerate(of_layers):
         for name in first.keys() ^ values.keys():
-            raise ValueError(f"layer {i} and the first one differ: only one of them has {name!r}")
+            raise ValueError(
+                f"mismatched keys: layer {i} and the first one differ, only one of them has "
+                f"{name!r}"
+            )
         for name, value in values.items():
             if value.shape != first[name].shape or value.dtype != first[name].dtype:
                 raise ValueError(
-                    f"{name!r} of layer {i} is {value.dtype} {tuple(value.shape)}, of the first "
-                    f"layer {first[name].dtype} {tuple(first[name].shape)}: layers must be alike"
+                    f"Shape mismatch: {name!r} of layer {i} is {value.dtype} "
+                    f"{tuple(value.shape)}, of the first layer {first[name].dtype} "
+                    f"{tuple(first[name].shape)}: layers must be alike"
                 )
     return {name: torch.stack([values[name] for values in of_layers]) for name in first}

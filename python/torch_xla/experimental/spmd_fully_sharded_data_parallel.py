@@ -39,7 +39,10 @@ class SpmdFullyShardedDataParallel(nn.Module):
         self._extra_data_axis = extra_data_axis
         for axis in (_AXIS, extra_data_axis):
             if axis is not None and axis not in self._mesh.shape():
-                raise ShardingError(f"{self._mesh} has no axis {axis!r}, which is needed here")
+                raise ShardingError(
+                    f"The provided {axis} axis is not in the mesh. ({self._mesh} has no axis "
+                    f"{axis!r})"
+                )
         self._shard_output = shard_output or self._shard_first_tensor
         module = module.to("xla")
         if auto_wrap_policy is not None:
@@ -72,12 +75,15 @@ class SpmdFullyShardedDataParallel(nn.Module):
         return output
 
     def _parameter_spec(self, tensor: torch.Tensor) -> tuple[Any, ...]:
-        return (_AXIS,) + (None,) * (tensor.dim() - 1) if tensor.dim() > 0 else ()
+        """By its largest dimension."""
+        spec: list[Any] = [None] * tensor.dim()
+        if spec:
+            spec[max(range(tensor.dim()), key=tensor.size)] = _AXIS
+        return tuple(spec)
 
     def _batch_spec(self, tensor: torch.Tensor) -> tuple[Any, ...]:
-        if self._extra_data_axis is None:
-            return self._parameter_spec(tensor)
-        return ((self._extra_data_axis, _AXIS),) + (None,) * (tensor.dim() - 1)
+        extra = self._extra_data_axis
+        return (_AXIS if extra is None else (extra, _AXIS),) + (None,) * (tensor.dim() - 1)
 
     def _shard_first_tensor(self, output: Any, mesh: Mesh) -> None:
         first = output[0] if isinstance(output, tuple) and output else output

@@ -42,23 +42,36 @@ class Mesh:
         self._check()
 
     def _check(self) -> None:
-        count = len(self.device_ids)
-        if sorted(self.device_ids.tolist()) != list(range(count)):
+        # The first words are PyTorch/XLA's, which people's tests look for.
+        ids, count, places = self.device_ids, len(self.device_ids), int(np.prod(self.mesh_shape))
+        if places != count:
             raise ShardingError(
-                f"a mesh must have each device once, numbered from 0, got {self.device_ids}"
+                f"Number of device IDs ({count}) must match mesh size ({places}): a mesh of shape "
+                f"{self.mesh_shape} has {places} places, got {count} devices"
             )
-        if int(np.prod(self.mesh_shape)) != count:
+        if len(set(ids.tolist())) != count:
             raise ShardingError(
-                f"a mesh of shape {self.mesh_shape} has {int(np.prod(self.mesh_shape))} places, "
-                f"got {count} devices"
+                f"Device IDs must be unique: a mesh has each device once, got {ids}"
+            )
+        if any(not 0 <= number < count for number in ids):
+            raise ShardingError(
+                f"Device IDs must be less than mesh size ({count}): a mesh has each device once, "
+                f"numbered from 0, got {ids}"
             )
         if len(self._names) != len(self.mesh_shape):
             raise ShardingError(
-                f"axis names {self._names} do not fit the mesh shape {self.mesh_shape}: "
-                "give one name per axis"
+                f"Number of axis names ({len(self._names)}) must match mesh dimensions "
+                f"({len(self.mesh_shape)}): give one name per axis of {self.mesh_shape}, not "
+                f"{self._names}"
             )
         if len(set(self._names)) != len(self._names):
-            raise ShardingError(f"axis names must differ, got {self._names}")
+            raise ShardingError(f"Axis names must be unique, got {self._names}")
+        devices = runtime.global_runtime_device_count() if runtime.is_spmd() else count
+        if count != devices:
+            raise ShardingError(
+                f"Number of device IDs ({count}) must match the global number of devices "
+                f"({devices}): a mesh over {count} devices cannot shard programs that run on all"
+            )
 
     def size(self) -> int:
         return len(self.device_ids)
@@ -164,9 +177,9 @@ def get_1d_mesh(axis_name: str | None = None) -> Mesh:
 _global_mesh: Mesh | None = None
 
 
-def set_global_mesh(mesh: "Mesh | DeviceMesh") -> None:
+def set_global_mesh(mesh: "Mesh | DeviceMesh | None") -> None:
     global _global_mesh
-    _global_mesh = as_mesh(mesh)
+    _global_mesh = None if mesh is None else as_mesh(mesh)
 
 
 def get_global_mesh() -> Mesh | None:

@@ -154,8 +154,9 @@ class XLAShardedTensor(torch.Tensor):
 
         if self.mesh_shape is None:
             raise ValueError(
-                "it is not known on which mesh this tensor lies: give it one with mark_sharding or "
-                "redistribute"
+                "Placements not available: XLAShardedTensor requires mesh_shape and "
+                "partition_spec to be set. Use mark_sharding() to properly initialize sharding "
+                "information."
             )
         count = runtime.global_runtime_device_count()
         mesh = DeviceMesh("xla", torch.arange(count).reshape(self.mesh_shape))
