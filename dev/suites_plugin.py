@@ -1,18 +1,42 @@
 """A pytest plugin for dev/suites: fewer tests of long files, those that pass on the CPU on xla, and
-a device for PEFT."""
+the device for suites that do not ask for one."""
 
 import os
+import re
 import sys
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-ON_CPU = os.environ["SUITES_DEVICE"] == "cpu"
-PASSED = Path(os.environ["SUITES_PASSED"])
+ON_CPU = os.environ.get("SUITES_DEVICE", "cpu") == "cpu"
+PASSED = Path(os.environ.get("SUITES_PASSED", os.devnull))
 
 if not ON_CPU:
     import torch_xla  # noqa: F401  (most suites name the device and import nothing)
+
+if not ON_CPU and os.environ.get("SUITES_DEFAULT_DEVICE"):
+    import numpy
+    import torch
+
+    # What a suite makes without naming a device is on xla, and what it hands to numpy is copied,
+    # as its authors would write it for any accelerator.
+    torch.set_default_device("xla")
+    from_numpy, to_numpy, to_array = torch.from_numpy, torch.Tensor.numpy, torch.Tensor.__array__
+
+    def numpy_of(tensor: torch.Tensor, *, force: bool = False) -> Any:
+        return to_numpy(tensor if tensor.requires_grad and not force else tensor.cpu(), force=force)
+
+    def array_of(tensor: torch.Tensor, dtype: Any = None) -> Any:
+        return to_array(tensor if tensor.requires_grad else tensor.cpu(), dtype)
+
+    def from_numpy_on_device(array: numpy.ndarray[Any, Any]) -> torch.Tensor:
+        return from_numpy(array).to(torch.get_default_device())
+
+    torch.from_numpy = from_numpy_on_device
+    torch.Tensor.numpy = numpy_of  # type: ignore[assignment, method-assign]
+    torch.Tensor.__array__ = array_of  # type: ignore[assignment, method-assign]
 
 peft_device = os.environ.get("SUITES_PEFT_DEVICE")
 if peft_device:
@@ -30,7 +54,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         chosen = spread(items, int(os.environ["SUITES_TESTS_A_FILE"]))
     else:
         names = set(PASSED.read_text().splitlines())
-        chosen = [item for item in items if item.nodeid in names]
+        chosen = [item for item in items if on_any_device(item.nodeid) in names]
     config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
     items[:] = chosen
 
@@ -38,7 +62,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if ON_CPU and report.when == "call" and report.passed:
         with PASSED.open("a") as file:
-            file.write(f"{report.nodeid}\n")
+            file.write(f"{on_any_device(report.nodeid)}\n")
+
+
+def on_any_device(name: str) -> str:
+    """A parametrised test's name without the device in it."""
+    test, bracket, parameters = name.partition("[")
+    return test + bracket + re.sub(r"\b(xla|tpu)(:0)?\b", "cpu", parameters)
 
 
 def spread(items: list[pytest.Item], limit: int) -> list[pytest.Item]:

@@ -1,9 +1,13 @@
-"""Sparse COO tensors on the device; what it has no tensors for says so at the call."""
+"""Sparse tensors on the device; what it has no tensors for says so at the call."""
 
+import copy
+import io
 from collections.abc import Callable
 
 import pytest
 import torch
+import torch_xla
+import work
 from compare import assert_same
 from torch import Tensor, nn
 from torch_xla.experimental.assume_pure import assume_pure
@@ -114,10 +118,107 @@ def test_sparse_tensors_inside_a_pure_function() -> None:
     assert_same(program)
 
 
+def _csr(device: str, values: Tensor | None = None) -> Tensor:
+    values = torch.tensor([3.0, 4.0, 5.0]) if values is None else values
+    rows, columns = torch.tensor([0, 1, 3]).to(device), torch.tensor([2, 0, 2]).to(device)
+    return torch.sparse_csr_tensor(rows, columns, values.to(device), (2, 3))
+
+
+def _blocks(device: str) -> Tensor:
+    return _dense(device, 4, 4).to_sparse_bsr((2, 2))
+
+
+COMPRESSED: dict[str, Callable[[str], Tensor]] = {
+    "made of lists": lambda d: torch.sparse_csr_tensor([0, 1], [0], [1.0], (1, 1), device=d),
+    "made checked": lambda d: torch.sparse_csr_tensor(
+        [0, 1], [0], [1.0], (1, 1), device=d, check_invariants=True
+    ),
+    "made of a dense one": lambda d: torch.tensor([[0, 1.0], [2, 0]], device=d).to_sparse_csr(),
+    "columns of a dense one": lambda d: _dense(d, 2, 3).to_sparse(layout=torch.sparse_csc),
+    "blocks": _blocks,
+    "product of blocks": lambda d: _blocks(d) @ _dense(d, 4, 2),
+    "made of indices": lambda d: _sparse(d).coalesce().to_sparse_csr(),
+    "indices": lambda d: _csr(d).to_sparse_coo().indices(),
+    "moved": lambda d: _csr("cpu").to(d),
+    "converted": lambda d: _csr(d).double(),
+    "cloned": lambda d: _csr(d).clone(),
+    "detached": lambda d: _csr(d).detach(),
+    "rows": lambda d: _csr(d).crow_indices(),
+    "columns": lambda d: _csr(d).t().row_indices(),
+    "values": lambda d: _csr(d).values(),
+    "transposed": lambda d: _csr(d).t(),
+    "transposed twice": lambda d: _csr(d).t().transpose(0, 1),
+    "columns as rows": lambda d: _csr(d).t().to_sparse_csr(),
+    "product": lambda d: _csr(d) @ _dense(d, 3, 2),
+    "product of the transposed": lambda d: torch.sparse.mm(_csr(d).t(), _dense(d, 2, 2)),
+    "product with a vector": lambda d: _csr(d) @ _dense(d, 3),
+    "product of two": lambda d: _csr(d) @ _csr(d).t().to_sparse_csr(),
+    "dense by sparse": lambda d: _dense(d, 2, 2) @ _csr(d),
+    "addmm": lambda d: torch.addmm(_dense(d, 2, 2), _csr(d), _dense(d, 3, 2), alpha=2),
+    "mean": lambda d: torch.sparse.mm(_csr(d), _dense(d, 3, 2), "mean"),
+    "sum of two": lambda d: _csr(d) + _csr(d),
+    "scaled": lambda d: _csr(d) * 2,
+    "sine": lambda d: _csr(d).sin(),
+    "zeroed": lambda d: _csr(d).zero_(),
+    "copied": lambda d: (_csr(d) * 0).copy_(_csr(d)),
+    "copied to the CPU": lambda d: (_csr("cpu") * 0).copy_(_csr(d)).to(d),
+    "like another": lambda d: torch.zeros_like(_csr(d)),
+    "row": lambda d: _csr(d).select(0, 1),
+    "batch": lambda d: _dense(d, 2, 2, 2).to_sparse_csr(),
+}
+
+
+@pytest.mark.parametrize("name", COMPRESSED)
+def test_compressed_sparse_tensors(name: str) -> None:
+    def program(device: str) -> tuple[Tensor, torch.layout, torch.Size]:
+        result = COMPRESSED[name](device)
+        assert result.device.type == device
+        dense = result.to_dense() if result.layout != torch.strided else result
+        return dense, result.layout, result.shape
+
+    assert_same(program)
+
+
+def test_gradients_of_compressed_products() -> None:
+    def program(device: str) -> list[Tensor | None]:
+        values = torch.tensor([3.0, 4.0, 5.0], device=device).requires_grad_()
+        dense = _dense(device, 3, 2).requires_grad_()
+        product = torch.sparse.mm(_csr(device, values), dense)
+        mean = torch.sparse.mm(_csr(device), dense, "mean")
+        (product.square().sum() + mean.square().sum()).backward()
+        matrix = _csr(device).requires_grad_()
+        (matrix @ dense.detach()).square().sum().backward()
+        assert matrix.grad is not None
+        return [product.detach(), values.grad, dense.grad, matrix.grad.to_dense()]
+
+    assert_same(program)
+
+
+def test_a_compressed_product_is_recorded() -> None:
+    def program(matrix: Tensor, dense: Tensor) -> Tensor:
+        return matrix.t() @ (matrix @ dense)
+
+    matrix, dense = _csr("xla"), _dense("xla", 3, 2)
+    torch_xla.sync()
+    before = work.Work.so_far()
+    result = program(matrix, dense)
+    assert work.Work.so_far().since(before) == work.Work(0, 0, 0, 0)
+    assert_same(lambda device: program(_csr(device), _dense(device, 3, 2)))
+    assert result.shape == (3, 2)
+
+
+def test_compressed_tensors_are_printed_and_saved() -> None:
+    matrix = _csr("xla")
+    assert "device='xla:0', size=(2, 3), nnz=3" in str(matrix) and matrix.is_sparse_csr
+    file = io.BytesIO()
+    torch.save({"matrix": matrix, "copy": copy.deepcopy(matrix)}, file)
+    file.seek(0)
+    for loaded in torch.load(file).values():
+        assert loaded.device.type == "xla" and loaded.layout == torch.sparse_csr
+        assert torch.equal(loaded.to_dense().cpu(), _csr("cpu").to_dense())
+
+
 REFUSED: dict[str, Callable[[], object]] = {
-    "csr": lambda: torch.ones(2, 2, device="xla").to_sparse_csr(),
-    "csr of tensors": lambda: torch.sparse_csr_tensor([0, 1], [0], [1.0], (1, 1), device="xla"),
-    "csr moved": lambda: torch.ones(2, 2).to_sparse_csr().to("xla"),
     "quantised": lambda: torch.quantize_per_tensor(
         torch.ones(2, device="xla"), 0.1, 0, torch.quint8
     ),

@@ -1,7 +1,8 @@
-// Sparse COO tensors: PyTorch's own, over tensors of indices and values on the device. What
-// training with sparse gradients repeats (to dense, added to dense, masked, multiplied) is recorded
-// like other operators; everything else runs PyTorch's CPU kernel on copies, and is counted as
-// aten::<op>.
+// Sparse COO tensors. What training with sparse gradients repeats (to dense, added to dense,
+// masked, multiplied) is recorded like other operators; everything else runs PyTorch's CPU kernel
+// on copies.
+#include "record/sparse.h"
+
 #include "execution/sync.h"
 #include "metrics/metrics.h"
 #include "record/call.h"
@@ -49,18 +50,24 @@ Tensor to_host(const Tensor& tensor) {
   if (!is_xla(tensor)) {
     return tensor;
   }
+  if (is_compressed(tensor)) {
+    return with_parts(tensor, to_cpu);
+  }
   return tensor.is_sparse()
              ? sparse_like(to_cpu(tensor._indices()), to_cpu(tensor._values()), tensor)
              : to_cpu(tensor);
 }
 
 Tensor to_device(const Tensor& tensor, int device) {
+  auto send = [device](const Tensor& part) { return upload(part, device); };
+  if (is_compressed(tensor)) {
+    return with_parts(tensor, send);
+  }
   TORCH_CHECK_NOT_IMPLEMENTED(tensor.layout() == c10::kStrided || tensor.is_sparse(),
                               "the xla device has no tensors of layout ", tensor.layout(),
                               ": call this operator on the CPU");
-  return tensor.is_sparse() ? sparse_like(upload(tensor._indices(), device),
-                                          upload(tensor._values(), device), tensor)
-                            : upload(tensor, device);
+  return tensor.is_sparse() ? sparse_like(send(tensor._indices()), send(tensor._values()), tensor)
+                            : send(tensor);
 }
 
 int device_of_call(const IValues& arguments) {
@@ -73,6 +80,10 @@ int device_of_call(const IValues& arguments) {
 }
 
 void write_back(const Tensor& target, const Tensor& computed, int device) {
+  if (is_compressed(target)) {
+    replace_parts(target, to_device(computed, device));
+    return;
+  }
   if (target.is_sparse()) {
     target.copy_(to_device(computed, device));
     return;
@@ -82,6 +93,8 @@ void write_back(const Tensor& target, const Tensor& computed, int device) {
   }
   copy_from_cpu(target, computed);
 }
+
+}  // namespace
 
 void run_on_copies(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const OpInfo& info = op_info(op);
@@ -101,6 +114,9 @@ void run_on_copies(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     const std::vector<Tensor> targets = flatten_tensors({arguments[argument]});
     const std::vector<Tensor> values = flatten_tensors({host_arguments[argument]});
     for (size_t i = 0; i < targets.size(); ++i) {
+      if (!is_xla(targets[i])) {
+        continue;  // the kernel wrote it itself
+      }
       write_back(targets[i], values[i], device);
     }
   }
@@ -111,6 +127,8 @@ void run_on_copies(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     stack->push_back(alias >= 0 ? arguments[alias] : map_tensors(host[i], send, device_of(device)));
   }
 }
+
+namespace {
 
 // Where the values lie: an index for each sparse dimension.
 c10::List<std::optional<Tensor>> places(const Tensor& sparse) {
@@ -210,30 +228,6 @@ void addmm(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   stack->emplace_back(ignored ? scaled : self.mul(beta).add(scaled));
 }
 
-void refuse_compressed(std::optional<c10::Layout> layout) {
-  TORCH_CHECK_NOT_IMPLEMENTED(!layout || *layout == c10::kSparse,
-                              "the xla device has sparse tensors of layout torch.sparse_coo only, "
-                              "received ",
-                              *layout, ": make it on the CPU");
-}
-
-Tensor to_sparse(const Tensor& self, std::optional<c10::Layout> layout,
-                 at::OptionalIntArrayRef blocksize, std::optional<int64_t> dense_dim) {
-  refuse_compressed(layout);
-  return at::native::dense_to_sparse(self, layout, blocksize, dense_dim);
-}
-
-Tensor to_sparse_of(const Tensor& self, int64_t sparse_dim) {
-  return at::native::dense_to_sparse(self, sparse_dim);
-}
-
-Tensor refuse_compressed_tensor(const Tensor&, const Tensor&, const Tensor&, c10::IntArrayRef,
-                                std::optional<at::ScalarType>, std::optional<c10::Layout> layout,
-                                std::optional<c10::Device>, std::optional<bool>) {
-  refuse_compressed(layout.value_or(c10::kSparseCsr));
-  return {};
-}
-
 // With `sparse` it is composed of operators of the device.
 void embedding_bag_backward(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   constexpr size_t kArguments = 12, kSparse = 9;
@@ -284,15 +278,15 @@ TORCH_LIBRARY_IMPL(aten, SparseXLA, m) {
   m.impl("addmm", torch::CppFunction::makeFromBoxedFunction<&addmm>());
 }
 
+using ToSparse = Tensor(const Tensor&, std::optional<c10::Layout>, at::OptionalIntArrayRef,
+                        std::optional<int64_t>);
+using ToSparseOf = Tensor(const Tensor&, int64_t);
+
 TORCH_LIBRARY_IMPL(aten, XLA, m) {
-  m.impl("_to_sparse", &to_sparse);
-  m.impl("_to_sparse.sparse_dim", &to_sparse_of);
+  m.impl("_to_sparse", static_cast<ToSparse*>(&at::native::dense_to_sparse));
+  m.impl("_to_sparse.sparse_dim", static_cast<ToSparseOf*>(&at::native::dense_to_sparse));
   m.impl("_embedding_bag_backward",
          torch::CppFunction::makeFromBoxedFunction<&embedding_bag_backward>());
-}
-
-TORCH_LIBRARY_IMPL(aten, SparseCsrXLA, m) {
-  m.impl("_sparse_compressed_tensor_unsafe", &refuse_compressed_tensor);
 }
 
 TORCH_LIBRARY_IMPL(_, SparseXLA, m) {

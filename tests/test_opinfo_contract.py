@@ -1,0 +1,56 @@
+"""What PyTorch's operators promise beyond values: errors, `out=`, layouts, second gradients."""
+
+import warnings
+
+import pytest
+from opinfo_check import FORMATTED_OPS
+from opinfo_contract import CONTRACTS, REFERENCES, check_contract
+
+# Why an operator may do another thing than the CPU's. Without a contract it holds for all.
+_COMPLEX_HALF = "there are no tensors of ComplexHalf"
+_ORDER = "an out= that is resized gets the order of the result, the CPU's is of columns"
+_STATISTICS = "statistics of 16-bit inputs are float32, as on CUDA and as the meta kernel says"
+_RANDOM = "random numbers are the device's own"
+_UNREAD = "memory that nobody has written"
+KNOWN_DEVIATIONS: dict[tuple[str, str], str] = {
+    ("chalf", "layout"): _COMPLEX_HALF,
+    ("chalf", "second"): _COMPLEX_HALF,
+    ("chalf", "more"): _COMPLEX_HALF,
+    ("cholesky", "out"): _ORDER,
+    ("geqrf", "out"): _ORDER,
+    ("ormqr", "out"): _ORDER,
+    ("fft_ihfft2", "out"): _ORDER,
+    ("linalg_householder_product", "out"): _ORDER,
+    ("logspace", "out"): "the CPU's keeps the sizes of a larger out=",
+    ("ones", "out"): "an out= of other sizes warns, as with every operator",
+    ("cholesky", "layout"): "the error of a program has the base type of the CPU's",
+    ("normal", "layout"): "standard deviations are not checked",
+    ("linalg_vander", "second"): "a gradient of zeros is one, not none",
+    ("native_batch_norm", "more"): _STATISTICS,
+    ("_batch_norm_with_update", "more"): _STATISTICS,
+    ("_refs_cauchy", "refs"): _RANDOM,
+    ("_refs_geometric", "refs"): _RANDOM,
+    ("_refs_normal", "refs"): _RANDOM,
+    ("_refs_normal__in_place", "refs"): _RANDOM,
+    ("_refs_empty", "refs"): _UNREAD,
+}
+ONE_OF = 30  # operators, in a run that is not full
+
+
+@pytest.mark.parametrize("contract", CONTRACTS)
+def test_contract(
+    contract: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TORCH_XLA_TIERS", raising=False)  # as users run it
+    full = request.config.getoption("--full")
+    ops = REFERENCES if contract == "refs" else FORMATTED_OPS
+    broken = []
+    for name in list(ops)[:: 1 if full else ONE_OF]:
+        if (name, contract) in KNOWN_DEVIATIONS:
+            continue
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            outcome = check_contract(ops[name], contract, "xla:0", 3 if full else 1)
+        if outcome.status not in ("pass", "skip"):
+            broken.append(f"{outcome.status} {name}: {outcome.detail}")
+    assert not broken, "\n" + "\n".join(broken)
