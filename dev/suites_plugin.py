@@ -1,10 +1,11 @@
 """A pytest plugin for dev/suites: fewer tests of long files, those that pass on the CPU on xla, and
-the device for suites that do not ask for one."""
+the device for suites that do not ask for one and for fixtures that name one."""
 
 import os
 import re
 import sys
 from collections import defaultdict
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 ON_CPU = os.environ.get("SUITES_DEVICE", "cpu") == "cpu"
 PASSED = Path(os.environ.get("SUITES_PASSED", os.devnull))
+FIXTURES = os.environ.get("SUITES_FIXTURES", "").split()
 
 if not ON_CPU:
     import torch_xla  # noqa: F401  (most suites name the device and import nothing)
@@ -46,6 +48,15 @@ if peft_device:
     for module in list(sys.modules.values()):
         if vars(module).get("infer_device") is infer_device:
             module.infer_device = lambda: peft_device  # type: ignore[attr-defined]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef: Any) -> Generator[None, Any, Any]:
+    value = yield
+    if not ON_CPU and fixturedef.argname in FIXTURES and value == "cpu":
+        value = "xla"
+        fixturedef.cached_result = (value, *fixturedef.cached_result[1:])
+    return value
 
 
 @pytest.hookimpl(trylast=True)

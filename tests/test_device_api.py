@@ -153,6 +153,14 @@ def test_device_module_is_what_pytorch_expects():
         torch.xla.set_rng_state(torch.zeros(3, dtype=torch.uint8))
 
 
+def test_the_device_that_is_asked_for_becomes_the_current_one(fresh_python):
+    program = """
+import torch, torch_xla, torch_xla.core.xla_model as xm
+print(xm.xla_device(), xm.xla_device(1), xm.xla_device(), torch.ones(1, device="xla").device)
+"""
+    assert fresh_python(program, CPU_NUM_DEVICES="2").split() == ["xla:0"] + ["xla:1"] * 3
+
+
 def test_sync_runs_what_is_pending(counters):
     tensor = torch.ones(3, device=DEVICE) * 2 + 1
     assert counters("ExecuteTime") == 0

@@ -23,7 +23,7 @@ needs_lightning = pytest.mark.skipif(
 ACCELERATE_LOOP = """
 import json, sys, torch
 from accelerate import Accelerator
-from accelerate.utils import set_seed
+from accelerate.utils import gather_object, set_seed
 folder, precision = sys.argv[1], sys.argv[2]
 accelerator = Accelerator(mixed_precision=precision, gradient_accumulation_steps=2)
 set_seed(3)
@@ -58,6 +58,7 @@ accelerator.save_model(model, folder + "/model")
 print(json.dumps(dict(
     device=str(accelerator.device), losses=losses, restored=restored, synced=synced[:5],
     kind=str(accelerator.distributed_type), prints=accelerator.is_local_main_process,
+    objects=gather_object(["one", {"two": 2}]),
 )))
 """
 
@@ -75,7 +76,7 @@ def test_accelerate_training_loop(fresh_python, tmp_path, precision):
     plain = json.loads(fresh_python(program).splitlines()[-1])
     assert result["device"] == "xla:0" and plain["device"] == "cpu"
     assert "XLA" in result["kind"]
-    assert result["restored"]
+    assert result["restored"] and result["objects"] == plain["objects"]
     assert result["prints"], "accelerate shows messages and progress on the local main process"
     assert result["synced"] == plain["synced"] == [False, True, False, True, True]
     tolerance = 1e-3 if precision == "no" else 0.1

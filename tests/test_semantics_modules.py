@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ import torch.nn.functional as F
 import torch_xla
 from compare import assert_same, ramp
 from torch import Tensor, nn
+from torch.ao import quantization
 
 
 def test_optimizer_made_before_the_move_trains_the_module() -> None:
@@ -244,3 +246,45 @@ def test_scripted_modules_move() -> None:
     parameters = list(module.parameters())
     assert all(p.grad is not None and p.grad.device.type == "xla" for p in parameters)
     torch.testing.assert_close(module.cpu().eval()(x), plain.eval()(x).relu())
+
+
+def test_saved_script_modules(tmp_path: Path) -> None:
+    """What a file holds has plain tensors for parameters, and may be shared between modules."""
+    tied = nn.Sequential(nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False))
+    tied[1].weight = tied[0].weight
+    x = torch.randn(3, 4)
+    expected, files = tied(x), (tmp_path / "cpu.pt", tmp_path / "xla.pt")
+    for file, device in zip(files, ("cpu", "xla"), strict=True):
+        torch.jit.save(torch.jit.script(tied).to(device), file)
+        for target in ("xla", "cpu", None):
+            module = torch.jit.load(file, target)
+            assert next(module.parameters()).device.type == (target or device)
+            moved = module.to("xla")
+            torch.testing.assert_close(moved(x.to("xla")).cpu(), expected)
+            optimizer = torch.optim.SGD(moved.parameters(), 0.1)
+            moved(x.to("xla")).sum().backward()
+            optimizer.step()
+            first, second = moved.state_dict().values()
+            assert torch.equal(first, second) and len(list(moved.parameters())) == 1
+        with open(file, "rb") as stream:
+            assert torch.jit.load(stream)(x.to(device)).device.type == device
+
+
+@pytest.mark.parametrize("kind", ["default_qat_qconfig", "default_per_channel_qat_qconfig"])
+def test_quantisation_aware_training(kind: str) -> None:
+    """An observer sizes its ranges when it first sees a weight."""
+
+    def program(device: str) -> tuple[Tensor, ...]:
+        torch.manual_seed(0)
+        configuration = quantization.get_default_qat_qconfig("fbgemm")
+        model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(64, 2))
+        model.qconfig = configuration if "channel" in kind else quantization.default_qat_qconfig
+        model = quantization.prepare_qat(model.train()).to(device)
+        optimizer = torch.optim.SGD(model.parameters(), 0.01)
+        for step in range(3):
+            optimizer.zero_grad()
+            model(ramp(2, 3, 6, 6, device=device) / 100 - step).square().mean().backward()
+            optimizer.step()
+        return tuple(model.state_dict().values())
+
+    assert_same(program, rtol=1e-2, atol=2e-3)  # a step of the quantiser more or less

@@ -40,7 +40,11 @@ def using_pjrt() -> bool:
 
 
 def xla_device(n: int | None = None) -> torch.device:
-    return existing_device(n)
+    """The device `xla:n`, which becomes the current one; or the current one."""
+    device = existing_device(n)
+    if n is not None:
+        _XLAC.set_current_device(device.index)
+    return device
 
 
 def world_size() -> int:

@@ -111,6 +111,7 @@ void find_aliases(OpInfo& info, const FunctionSchema& schema) {
       info.resizes_outputs = info.resizes_outputs || schema.arguments()[i].is_out();
     }
   }
+  info.resizes_state = info.mutates() && !info.resizes_outputs && schema.name().back() != '_';
   for (const Argument& result : schema.returns()) {
     int alias = -1;
     if (result.alias_info() != nullptr) {

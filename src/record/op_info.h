@@ -49,6 +49,7 @@ struct OpInfo {
   std::vector<int> return_alias;  // per return of `op`: the argument it is, or -1 for a new one
   bool has_functional = true;
   bool resizes_outputs = false;  // out= overload
+  bool resizes_state = false;    // writes arguments that are neither out= nor its own value
   bool returns_view = false;     // of an argument it does not write to
   bool only_tensor_returns = true;
   bool mutates() const { return !mutated.empty(); }

@@ -256,11 +256,12 @@ bool writes_expanded(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments) {
 
 bool memory_is_the_hosts() { return pjrt::client().host_memory() && !spmd_enabled(); }
 
-// An in-place operator never changes its tensor's shape (a few CPU kernels do, by accident).
+// An in-place operator never changes its tensor's shape (a few CPU kernels do, by accident). What
+// else writes its arguments (an observer its ranges) gives them their size with the first call.
 void check_written_shapes(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments,
                           const CallPlan& plan) {
   for (const CallPlan::Result& result : plan.results) {
-    if (result.argument < 0 || result.output < 0 || info.resizes_outputs) {
+    if (result.argument < 0 || result.output < 0 || info.resizes_outputs || info.resizes_state) {
       continue;
     }
     const c10::IValue& argument = arguments[result.argument];

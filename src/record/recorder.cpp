@@ -74,11 +74,11 @@ at::Tensor written_tensor(const CallPlan::Result& result, c10::ArrayRef<c10::IVa
 }
 
 // out= tensors take the results' sizes, as on every device, and their strides.
-void resize_out(const at::Tensor& out, const OutputSpec& spec) {
+void resize_written(const OpInfo& info, const at::Tensor& out, const OutputSpec& spec) {
   if (out.sizes() == c10::IntArrayRef(spec.sizes)) {
     return;
   }
-  if (out.numel() != 0) {
+  if (out.numel() != 0 && info.resizes_outputs) {
     TORCH_WARN("An output with one or more elements was resized since it had shape ", out.sizes(),
                ", which does not match the required output shape ", c10::IntArrayRef(spec.sizes),
                ".");
@@ -116,8 +116,8 @@ std::vector<Target> make_targets(const OpInfo& info, const CallPlan& plan, int d
       targets[i].tensor = new_result(spec, device);
     } else {
       targets[i].tensor = written_tensor(result, arguments);
-      if (info.resizes_outputs) {
-        resize_out(targets[i].tensor, spec);
+      if (info.resizes_outputs || info.resizes_state) {
+        resize_written(info, targets[i].tensor, spec);
       }
     }
   }

@@ -25,6 +25,7 @@ from torch_xla._internal import (
     libraries,
     meta_kernels,
     plugins,
+    script_modules,
     sharing,
 )
 from torch_xla._internal.devices import device_index, type_name
@@ -45,6 +46,7 @@ def install() -> None:
     backward.install()
     meta_kernels.install()
     _keep_parameters_when_moving()
+    script_modules.load_on_device()
     sharing.install()
     _seed_with_torch()
     _accept_optimizers()
@@ -134,6 +136,9 @@ def _keep_parameters_when_moving() -> None:
     def _apply(self: torch.nn.Module, fn: Any, recurse: bool = True) -> torch.nn.Module:
         if isinstance(self, torch.jit.ScriptModule):
             # Its parameters are in C++, which an exchange of Python's would not reach.
+            if script_modules.crosses(self, fn):
+                script_modules.convert(self, fn)
+                return self
             with _exchange_parameters(False):
                 return original(self, fn, recurse)
         if torch.__future__.get_swap_module_params_on_conversion() or not moves(self, fn):

@@ -7,8 +7,9 @@ PyTorch's amp for CUDA takes no notice of this package; `torch.accelerator` is a
 (record/accelerator.cpp); and Lightning, which asks `torch_xla._internal.tpu`, finds no device on
 the CPU platform.
 
-Two modules are corrected once they are imported. Accelerate knows a process's number on its host
-for TPUs only, and prints nothing without it. PyTorch's FlexAttention lists the devices it takes.
+Three modules are corrected once they are imported. Accelerate knows a process's number on its host
+for TPUs only, and prints nothing without it; it gathers no Python objects where the device is XLA.
+PyTorch's FlexAttention lists the devices it takes.
 """
 
 import contextlib
@@ -109,6 +110,24 @@ def _number_processes(module: Any) -> None:
     module.PartialState.__init__ = initialize_and_number
 
 
+def _gather_objects(module: Any) -> None:
+    gather = module.gather_object
+
+    @functools.wraps(gather)
+    def gather_ours(object: Any) -> Any:
+        if getattr(module.PartialState(), "backend", None) != type_name:
+            return gather(object)
+        if world.size() == 1:
+            return object
+        from torch_xla.core import xla_model
+
+        return xla_model.mesh_reduce(
+            "accelerate.gather_object", object, lambda parts: [x for part in parts for x in part]
+        )
+
+    module.gather_object = gather_ours
+
+
 def _allow_flex_attention(module: Any) -> None:
     validate = module._validate_device
 
@@ -123,6 +142,7 @@ def _allow_flex_attention(module: Any) -> None:
 # What modules are corrected by once they are imported.
 _CORRECTIONS: dict[str, Callable[[Any], None]] = {
     "accelerate.state": _number_processes,
+    "accelerate.utils.operations": _gather_objects,
     "torch.nn.attention.flex_attention": _allow_flex_attention,
 }
 

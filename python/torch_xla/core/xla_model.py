@@ -15,7 +15,7 @@ import torch_xla
 from torch_xla import _XLAC, runtime
 from torch_xla._internal import rng as device_rng
 from torch_xla._internal import step_closures, transfer
-from torch_xla._internal.devices import device_index, existing_device
+from torch_xla._internal.devices import device_index
 from torch_xla.core._arena import ToXlaTensorArena, check_view_sharing
 from torch_xla.core._barrier import optimization_barrier_
 from torch_xla.core._buckets import (
@@ -119,10 +119,10 @@ def is_xla_tensor(tensor: torch.Tensor) -> bool:
 
 
 def xla_device(n: int | None = None, devkind: str | None = None) -> torch.device:
-    """The device `xla:n`, or the current one."""
+    """The device `xla:n`, which becomes the current one; or the current one."""
     if devkind is not None:
         _warn_devkind()
-    return existing_device(n)
+    return runtime.xla_device(n)
 
 
 def get_xla_supported_devices(
