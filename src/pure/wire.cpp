@@ -215,6 +215,7 @@ class Wiring {
 
   Value value_in_trace(const at::Tensor& tensor) const {
     StorageState& state = *state_of(tensor);
+    TraceLock lock;
     if (state.value()) {
       return state.value();
     }
@@ -229,6 +230,7 @@ class Wiring {
       entry_->storages[i].output = static_cast<uint32_t>(i);
     }
     std::vector<NodePtr> inputs;
+    TraceLock lock;
     const auto& all = trace_.scope->all_outside();
     for (size_t i = 0; i < all.size(); ++i) {
       inputs.push_back(all[i].parameter.node);
@@ -261,7 +263,7 @@ class Wiring {
   }
 
   // A gradient may be a tensor from outside as it is (the derivative of w * x, say).
-  Value gradient_value(const at::Tensor& gradient) const {
+  Value gradient_value(const at::Tensor& gradient) const REQUIRES(trace_mutex) {
     StorageState* state = state_of(gradient).get();
     if (state->scope == trace_.scope) {
       return state->value();

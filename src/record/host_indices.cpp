@@ -1,6 +1,7 @@
 #include "record/host_indices.h"
 
 #include "base/env.h"
+#include "execution/launch.h"
 #include "host_ops/kernel_call.h"
 #include "pjrt/client.h"
 #include "trace/scope.h"
@@ -11,6 +12,7 @@
 #include <ATen/ops/aminmax.h>
 
 #include <algorithm>
+#include <optional>
 
 namespace torch_xla {
 
@@ -30,14 +32,22 @@ at::Tensor on_host(const at::Tensor& index) {
   if (index.numel() > kLong || !pjrt::client().host_memory()) {
     return {};
   }
-  TraceLock lock;
-  DeviceData* data = device_data(*value_of(*index.unsafeGetTensorImpl()).node);
+  NodePtr leaf;
+  std::optional<InputHold> hold;
+  {
+    TraceLock lock;
+    leaf = value_of(*index.unsafeGetTensorImpl()).node;
+    hold.emplace(std::vector<NodePtr>{leaf}, std::vector<bool>{false});
+  }
+  DeviceData* data = device_data(*leaf);
   pjrt::Buffer* buffer = data == nullptr ? nullptr : data->settled_buffer();
   if (buffer == nullptr || buffer->is_deleted() || !buffer->is_ready()) {
     return {};
   }
+  at::AutoDispatchBelowADInplaceOrView guard;
   return cpu_tensor(data->host(), index.scalar_type(), index.sizes(), index.strides(),
-                    index.storage_offset());
+                    index.storage_offset())
+      .clone();
 }
 
 std::pair<int64_t, int64_t> bounds(const at::Tensor& index) {

@@ -1,6 +1,8 @@
 #include "record/reference.h"
 
 #include "base/interrupt.h"
+#include "base/mutex.h"
+#include "base/recent_map.h"
 #include "host_ops/one_thread.h"
 #include "trace/tensor.h"
 
@@ -14,8 +16,6 @@
 #include <c10/util/Exception.h>
 
 #include <functional>
-#include <mutex>
-#include <set>
 #include <unordered_map>
 
 namespace torch_xla {
@@ -104,17 +104,17 @@ std::optional<IValues> ask_cpu(const OpInfo& info, const c10::OperatorHandle& op
 class Agreed {
  public:
   bool contains(const std::string& kinds) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    return kinds_.count(kinds) != 0;
+    MutexLock lock(mutex_);
+    return kinds_.find(kinds) != nullptr;
   }
   void add(std::string kinds) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    kinds_.insert(std::move(kinds));
+    MutexLock lock(mutex_);
+    kinds_.get_or_add(kinds, true);
   }
 
  private:
-  std::mutex mutex_;
-  std::set<std::string> kinds_;
+  Mutex mutex_;
+  RecentMap<std::string, bool> kinds_ GUARDED_BY(mutex_){size_t{1} << 12};
 };
 
 struct Kinds {

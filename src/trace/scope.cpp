@@ -65,12 +65,12 @@ TraceScope::Outside& outside_of(TraceScope& scope, StorageState& state, c10::Ten
 }  // namespace
 
 void HostConstants::add(const at::Tensor& tensor) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   storages_.insert(tensor.storage().unsafeGetStorageImpl());
 }
 
 void HostConstants::remove(const at::Tensor& tensor) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   storages_.erase(tensor.storage().unsafeGetStorageImpl());
 }
 
@@ -78,7 +78,7 @@ bool HostConstants::contains(const at::Tensor& tensor) const {
   if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
     return true;
   }
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   return storages_.count(tensor.storage().unsafeGetStorageImpl()) != 0;
 }
 
