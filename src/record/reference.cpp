@@ -207,14 +207,7 @@ void check_index_put(const c10::OperatorHandle& op, const IValues& meta_argument
   for (const at::Tensor& index : flatten_tensors({meta_arguments[1]})) {
     indices.push_back(index.defined() ? std::optional(index) : std::nullopt);
   }
-  const at::Tensor place = at::index(meta_arguments[0].toTensor(), indices);
-  const at::Tensor& values = meta_arguments[2].toTensor();
-  c10::IntArrayRef sizes = values.sizes();
-  while (sizes.size() > static_cast<size_t>(place.dim()) && sizes.front() == 1) {
-    sizes = sizes.slice(1);
-  }
-  TORCH_CHECK(at::is_expandable_to(sizes, place.sizes()), "shape mismatch: value tensor of shape ",
-              values.sizes(), " cannot be broadcast to indexing result of shape ", place.sizes());
+  check_written_values(meta_arguments[0].toTensor(), indices, meta_arguments[2].toTensor());
 }
 
 void check_representable(const OpInfo& info, const std::optional<IValues>& results) {
@@ -289,6 +282,18 @@ class SharedZeros {
 };
 
 }  // namespace
+
+void check_written_values(const at::Tensor& meta_self,
+                          const c10::List<std::optional<at::Tensor>>& meta_indices,
+                          const at::Tensor& values) {
+  const at::Tensor place = at::index(meta_self, meta_indices);
+  c10::IntArrayRef sizes = values.sizes();
+  while (sizes.size() > static_cast<size_t>(place.dim()) && sizes.front() == 1) {
+    sizes = sizes.slice(1);
+  }
+  TORCH_CHECK(at::is_expandable_to(sizes, place.sizes()), "shape mismatch: value tensor of shape ",
+              values.sizes(), " cannot be broadcast to indexing result of shape ", place.sizes());
+}
 
 std::optional<IValues> run_checked(const OpInfo& info, const c10::OperatorHandle& op,
                                    const IValues& arguments) {
