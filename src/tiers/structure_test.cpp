@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <memory>
 
 namespace torch_xla {
 namespace {
@@ -34,7 +35,7 @@ Graph graph_of(double number) {
 }
 
 TEST(StructureTest, KeepsTheProgramsOfTheLastNumbers) {
-  constexpr size_t kKept = 32;
+  constexpr std::ptrdiff_t kKept = 32;
   tiers::Options options;
   options.policy = tiers::Policy::Off;
   auto structure = std::make_shared<Structure>();
