@@ -250,7 +250,7 @@ def test_boolean_index_over_two_dimensions() -> None:
 
 @pytest.mark.host_only
 def test_a_mask_of_the_host_takes_as_many_values_as_it_has_places() -> None:
-    wrong = "value tensor of shape [[]{}[]] cannot be broadcast to indexing result of shape [[]{}[]]"
+    wrong = r"value tensor of shape \[{}\] cannot be broadcast to indexing result of shape \[{}\]"
     tensor = ramp(4, 3, device="xla")
     mask = torch.tensor([True, False, True, True])
     for given in (mask, mask.to("xla")):
