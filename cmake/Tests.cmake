@@ -25,6 +25,9 @@ elseif(test_sources)
     TEST_FILTER "PluginTest*:FfiTest*" TEST_PREFIX "xla_cpu_pjrt/"
     PROPERTIES ENVIRONMENT "TORCH_XLA_PLUGIN_PATH=${PJRT_DIR}/xla_cpu_pjrt.so"
                ENVIRONMENT_MODIFICATION "TORCH_XLA_TIERS=set:off")
+  gtest_discover_tests(torch_xla_tests DISCOVERY_MODE PRE_TEST
+    TEST_FILTER "ThreadsTest*" TEST_PREFIX "foreign/"
+    PROPERTIES ENVIRONMENT "TORCH_XLA_PLUGIN_PATH=${EMBEDDED_PLUGIN};PJRT_DEVICE=FOREIGN")
 
   # The generated pages of docs/ are those of the tables in the source.
   add_executable(reference_pages dev/reference_pages.cpp)

@@ -134,6 +134,29 @@ def test_what_interpreted_runs_needed_is_given_back() -> None:
     assert int(left) < 120  # the program's own temporary memory
 
 
+def test_shapes_without_end_are_forgotten() -> None:
+    """A program whose tensors always have other sizes: plans, signatures, graphs and programs."""
+    grown = output_of(
+        """
+        import resource
+
+        def use(sizes):
+            for size in sizes:
+                x = torch.zeros(size, 2, device="xla")
+                y = (x[1:].t() + 1).sum(0)
+                if size % 50 == 0:
+                    assert y[0].item() == 2
+
+        use(range(2, 10000))
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        use(range(10000, 20000))
+        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+        """,
+        TORCH_XLA_TIERS="counted",
+    )
+    assert int(grown) < 24 * 1024
+
+
 def test_code_and_places_without_end_are_forgotten() -> None:
     """A program that writes its own code, or names each step, must not grow for ever."""
     output = output_of(

@@ -20,6 +20,9 @@ INDICES: dict[str, Call] = {
     "index a column": lambda x, i: x[:, i],
     "index_put": lambda x, i: x.index_put((i,), torch.ones((), device=x.device)),
     "accumulate": lambda x, i: x.index_put((i,), torch.ones((), device=x.device), accumulate=True),
+    "values under a mask": lambda x, i: x[:, 0].index_put(
+        (torch.arange(4, device=x.device) > i,), x[0, :2]
+    ),
     "embedding": lambda x, i: F.embedding(i, x),
     "embedding bag": lambda x, i: F.embedding_bag(i, x, torch.zeros_like(i)),
     "gather": lambda x, i: x.gather(0, i[:, None]),

@@ -248,6 +248,21 @@ def test_boolean_index_over_two_dimensions() -> None:
     assert_same(program)
 
 
+@pytest.mark.host_only
+def test_a_mask_of_the_host_takes_as_many_values_as_it_has_places() -> None:
+    wrong = r"value tensor of shape \[{}\] cannot be broadcast to indexing result of shape \[{}\]"
+    tensor = ramp(4, 3, device="xla")
+    mask = torch.tensor([True, False, True, True])
+    for given in (mask, mask.to("xla")):
+        with pytest.raises(RuntimeError, match=wrong.format("2, 3", "3, 3")):
+            tensor[given] = torch.zeros(2, 3, device="xla")
+        with pytest.raises(RuntimeError, match=wrong.format("3", "4, 2")):
+            tensor[:, given[1:]] = torch.zeros(3, device="xla")
+        tensor[given] = torch.arange(9.0, device="xla").view(3, 3)
+        tensor[given, 0] = torch.full((1,), 7.0, device="xla")
+    assert tensor.tolist() == [[7, 1, 2], [3, 4, 5], [7, 4, 5], [7, 7, 8]]
+
+
 def test_an_index_out_of_range_raises_or_is_reported() -> None:
     tensor = ramp(4, device="xla")
     with pytest.raises(IndexError, match="index 9 is out of bounds for dimension 0 with size 4"):

@@ -162,6 +162,23 @@ def test_channels_last() -> None:
     assert_same(program)
 
 
+def test_results_lie_as_the_cpus_kernels_lay_them() -> None:
+    def program(device: str) -> tuple[Tensor, ...]:
+        columns = ramp(3, 4, device=device)[-2:].t()
+        images = ramp(2, 3, 4, 5, device=device)
+        normal = torch.nn.functional.batch_norm
+        places = torch.empty(3, 3, 0, dtype=torch.int64, device=device)
+        torch.nonzero(images, out=places)
+        return (
+            normal(columns, None, None, training=True),
+            normal(images.to(memory_format=torch.channels_last), None, None, training=True),
+            normal(images.transpose(2, 3), None, None, training=True),
+            places,
+        )
+
+    assert_same(program, atol=1e-5, rtol=1e-4)
+
+
 def test_a_view_that_strides_forbid_raises() -> None:
     images = ramp(2, 3, 4, 5, device="xla").to(memory_format=torch.channels_last)
     with pytest.raises(RuntimeError, match="view size is not compatible"):

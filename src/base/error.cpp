@@ -1,8 +1,9 @@
 #include "base/error.h"
 
+#include "base/mutex.h"
+
 #include <atomic>
 #include <cstdio>
-#include <mutex>
 #include <vector>
 
 namespace torch_xla {
@@ -12,9 +13,9 @@ std::atomic<WarningHandler> warning_handler{nullptr};
 
 thread_local bool deferring = false;
 std::atomic<bool> any_deferred{false};
-std::mutex deferred_mutex;
+Mutex deferred_mutex;
 
-std::vector<std::string>& deferred() {
+std::vector<std::string>& deferred() REQUIRES(deferred_mutex) {
   static auto* messages = new std::vector<std::string>;
   return *messages;
 }
@@ -29,7 +30,7 @@ void issue_deferred_warnings() {
   }
   std::vector<std::string> messages;
   {
-    std::lock_guard<std::mutex> lock(deferred_mutex);
+    MutexLock lock(deferred_mutex);
     messages.swap(deferred());
     any_deferred = false;
   }
@@ -42,7 +43,7 @@ void set_warning_handler(WarningHandler handler) { warning_handler = handler; }
 
 void warn(const std::string& message) {
   if (deferring) {
-    std::lock_guard<std::mutex> lock(deferred_mutex);
+    MutexLock lock(deferred_mutex);
     deferred().push_back(message);
     any_deferred = true;
     return;

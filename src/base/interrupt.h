@@ -1,6 +1,8 @@
 // Long work asks from time to time whether the user wants it to end (Ctrl-C).
 #pragma once
 
+#include "base/trace_lock.h"
+
 #include <exception>
 
 namespace torch_xla {
@@ -14,7 +16,7 @@ using InterruptTest = bool (*)(const std::exception&);
 void set_interrupt_handler(InterruptHandler handler, InterruptTest test);
 
 // Asks at most every 50 ms per thread.
-void check_interrupt();
+void check_interrupt() EXCLUDES(trace_mutex);
 
 bool is_interrupt(const std::exception& error);
 

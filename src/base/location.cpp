@@ -1,9 +1,10 @@
 #include "base/location.h"
 
+#include "base/mutex.h"
+
 #include <atomic>
 #include <deque>
 #include <map>
-#include <mutex>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -42,9 +43,9 @@ uint32_t in_region(uint32_t id) {
 }
 
 struct LocationTable {
-  std::mutex mutex;
-  std::deque<Location> locations{Location{}};
-  std::map<std::tuple<std::string, int, std::string>, uint32_t> ids;
+  Mutex mutex;
+  std::deque<Location> locations GUARDED_BY(mutex){Location{}};
+  std::map<std::tuple<std::string, int, std::string>, uint32_t> ids GUARDED_BY(mutex);
 };
 
 LocationTable& table() {
@@ -83,7 +84,7 @@ uint32_t last_location() { return last; }
 
 uint32_t intern_location(Location location) {
   LocationTable& t = table();
-  std::lock_guard<std::mutex> lock(t.mutex);
+  MutexLock lock(t.mutex);
   if (t.locations.size() >= kMostLocations) {
     auto known = t.ids.find({location.file, location.line, location.scope});
     return known == t.ids.end() ? 0 : known->second;
@@ -98,7 +99,7 @@ uint32_t intern_location(Location location) {
 
 const Location& location_of(uint32_t id) {
   LocationTable& t = table();
-  std::lock_guard<std::mutex> lock(t.mutex);
+  MutexLock lock(t.mutex);
   return t.locations[id < t.locations.size() ? id : 0];
 }
 

@@ -14,7 +14,10 @@ TEST(RecentMap, NeverOutgrowsItsBoundAndKeepsWhatIsUsed) {
     ASSERT_LE(map.size(), 100U);
   }
   EXPECT_EQ(map.get_or_add(9999 - 40, -5), 9999 - 40);
+  EXPECT_EQ(map.find(3), nullptr);
   EXPECT_EQ(map.get_or_add(3, -5), -5);
+  *map.find(3) = 8;
+  EXPECT_EQ(map.get_or_add(3, -5), 8);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "execution/launch.h"
 
 #include "base/error.h"
+#include "base/mutex.h"
 #include "metrics/metrics.h"
 #include "pjrt/sharded_buffer.h"
 #include "timeline/timeline.h"
@@ -13,27 +14,32 @@ namespace torch_xla {
 
 namespace {
 
+struct Flight {
+  pjrt::CompletionPtr completion;
+  VariantPtr program;  // what it calls must be there
+};
+
 class Flights {
  public:
   static Flights& of(int device) {
-    static auto* mutex = new std::mutex;
+    static Mutex mutex;
     static auto* flights = new std::deque<Flights>;
-    std::lock_guard<std::mutex> lock(*mutex);
+    MutexLock lock(mutex);
     while (flights->size() <= static_cast<size_t>(device)) {
       flights->emplace_back();
     }
     return (*flights)[device];
   }
 
-  void launched(pjrt::CompletionPtr completion) {
+  void launched(Flight flight) {
     constexpr size_t kInFlight = 2;
     // A plugin must not be computing while the process takes it apart.
     static const int registered = std::atexit(&Flights::land_all);
     static_cast<void>(registered);
-    pjrt::CompletionPtr oldest;
+    Flight oldest;
     {
-      std::lock_guard<std::mutex> lock(mutex_);
-      flights_.push_back(std::move(completion));
+      MutexLock lock(mutex_);
+      flights_.push_back(std::move(flight));
       if (flights_.size() <= kInFlight) {
         return;
       }
@@ -49,13 +55,13 @@ class Flights {
 
   // For all of them; then throws the first error.
   void wait() {
-    std::deque<pjrt::CompletionPtr> flights;
+    std::deque<Flight> flights;
     {
-      std::lock_guard<std::mutex> lock(mutex_);
+      MutexLock lock(mutex_);
       flights.swap(flights_);
     }
     std::exception_ptr first;
-    for (const pjrt::CompletionPtr& flight : flights) {
+    for (const Flight& flight : flights) {
       try {
         await(flight);
       } catch (const Error&) {
@@ -78,17 +84,17 @@ class Flights {
     }
   }
 
-  static void await(const pjrt::CompletionPtr& flight) {
-    if (flight) {
+  static void await(const Flight& flight) {
+    if (flight.completion) {
       timeline::Scope span(timeline::Kind::Wait);
-      flight->await();
+      flight.completion->await();
     }
   }
-  std::mutex mutex_;
-  std::deque<pjrt::CompletionPtr> flights_;
+  Mutex mutex_;
+  std::deque<Flight> flights_ GUARDED_BY(mutex_);
 };
 
-std::vector<bool> donatable_inputs(const Graph& graph) {
+std::vector<bool> donatable_inputs(const Graph& graph) REQUIRES(trace_mutex) {
   std::vector<bool> result;
   for (const NodePtr& input : graph.inputs) {
     DeviceData* data = device_data(*input);
@@ -242,8 +248,8 @@ Launched launch_program(const Graph& graph, const Variant& variant, const std::s
   return launched;
 }
 
-void note_in_flight(int device, pjrt::CompletionPtr completion) {
-  Flights::of(device).launched(std::move(completion));
+void note_in_flight(int device, pjrt::CompletionPtr completion, VariantPtr program) {
+  Flights::of(device).launched({std::move(completion), std::move(program)});
 }
 
 void wait_device(int device) { Flights::of(device).wait(); }

@@ -14,15 +14,15 @@ namespace torch_xla {
 std::vector<bool> donated_inputs(const Graph& graph);
 
 // Decides which output takes over the buffer of which input that nothing but this graph can reach:
-// first each output its own former buffer, `former[o]`, if any; then any of its type. With the
-// trace lock held, right after the graph's collection.
-void assign_donations(Graph& graph, const std::vector<const Node*>& former);
+// first each output its own former buffer, `former[o]`, if any; then any of its type. Right after
+// the graph's collection, the trace lock still held.
+void assign_donations(Graph& graph, const std::vector<const Node*>& former) REQUIRES(trace_mutex);
 
 // Keeps other threads from donating what a program is about to read. The leaves must outlive it.
 class InputHold {
  public:
-  // With the trace lock held.
-  InputHold(const std::vector<NodePtr>& leaves, const std::vector<bool>& donated);
+  InputHold(const std::vector<NodePtr>& leaves, const std::vector<bool>& donated)
+      REQUIRES(trace_mutex);
   ~InputHold();
   InputHold(const InputHold&) = delete;
   InputHold& operator=(const InputHold&) = delete;
@@ -39,13 +39,15 @@ struct Launched {
 };
 Launched launch_program(const Graph& graph, const Variant& variant, const std::string& name,
                         const std::vector<NodePtr>& leaves, const std::vector<bool>& donated,
-                        int device);
+                        int device) EXCLUDES(trace_mutex);
 
-// To be called with each completion once the outputs are where others find them. Waits for the
+// To be called with each completion once the outputs are where others find them; keeps `program`
+// until then. Waits for the
 // program before the last, so that a host that only launches cannot run away from the device.
-void note_in_flight(int device, pjrt::CompletionPtr completion);
+void note_in_flight(int device, pjrt::CompletionPtr completion, VariantPtr program)
+    EXCLUDES(trace_mutex);
 
 // Blocks until programs launched on the device are done; throws the first of their errors.
-void wait_device(int device);
+void wait_device(int device) EXCLUDES(trace_mutex);
 
 }  // namespace torch_xla

@@ -96,7 +96,7 @@ void Execution::compute(const std::string& name, std::optional<size_t>& culprit)
       variant = structure->choose(*graph_, name, options);
     }
     try {
-      launch(*variant, name);
+      launch(variant, name);
     } catch (const Error&) {
       // Called one by one, the kernels say which operation it was, and of which line.
       const bool can_repeat = variant->may_fail && graph_->partitions == 1;
@@ -144,12 +144,12 @@ bool Execution::interpret_now(const std::string& name, std::optional<size_t>& cu
   return true;
 }
 
-void Execution::launch(const Variant& variant, const std::string& name) {
+void Execution::launch(VariantPtr variant, const std::string& name) {
   // What may still fail must leave its inputs as they are, and is waited for.
   const std::vector<bool> donated =
-      variant.may_fail ? std::vector<bool>(donated_.size(), false) : donated_;
-  Launched launched = launch_program(*graph_, variant, name, leaves_, donated, device_);
-  if (variant.may_fail && !launched.outputs.empty()) {
+      variant->may_fail ? std::vector<bool>(donated_.size(), false) : donated_;
+  Launched launched = launch_program(*graph_, *variant, name, leaves_, donated, device_);
+  if (variant->may_fail && !launched.outputs.empty()) {
     timeline::Scope span(timeline::Kind::Wait);
     launched.outputs.front()->await_ready();
   }
@@ -162,7 +162,7 @@ void Execution::launch(const Variant& variant, const std::string& name) {
   leaves_.clear();
   hold_.reset();
   graph_.reset();
-  note_in_flight(device_, std::move(launched.completion));
+  note_in_flight(device_, std::move(launched.completion), std::move(variant));
 }
 
 void Execution::fail(const std::exception_ptr& error, std::optional<size_t> culprit,

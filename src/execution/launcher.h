@@ -13,26 +13,25 @@ namespace torch_xla {
 
 class Execution {
  public:
-  // With the trace lock held. `leaves` are read in place of the graph's own inputs (a graph may be
-  // kept for many executions).
+  // `leaves` are read in place of the graph's own inputs (a graph may be kept for many executions).
   Execution(std::shared_ptr<const Graph> graph, std::vector<NodePtr> leaves,
-            std::vector<bool> donated, int device);
+            std::vector<bool> donated, int device) REQUIRES(trace_mutex);
   // What was never run fails: nobody waits for it for ever.
   ~Execution();
   Execution(Execution&&) = default;
   Execution(const Execution&) = delete;
   Execution& operator=(const Execution&) = delete;
 
-  // With the trace lock held: the storage has the graph's output from now on. When it fails, the
-  // storage returns to `before`, if given and still there, unless it has got another value.
-  void assign(StatePtr state, size_t output, NodePtr before);
+  // The storage has the graph's output from now on. When it fails, the storage returns to `before`,
+  // if given and still there, unless it has got another value.
+  void assign(StatePtr state, size_t output, NodePtr before) REQUIRES(trace_mutex);
 
   const Graph& graph() const { return *graph_; }
   const DeviceDataPtr& output(size_t index) const { return outputs_[index]; }
 
   // Without locks. Returns when the program is launched, or the graph interpreted. What throws has
   // been rolled back; outputs that do not need the operation that failed have been computed.
-  void run(const std::string& name);
+  void run(const std::string& name) EXCLUDES(trace_mutex);
 
  private:
   struct Assignment {
@@ -42,7 +41,7 @@ class Execution {
   };
   void compute(const std::string& name, std::optional<size_t>& culprit);
   bool interpret_now(const std::string& name, std::optional<size_t>& culprit);
-  void launch(const Variant& variant, const std::string& name);
+  void launch(VariantPtr variant, const std::string& name);
   // Runs what can do without the culprit, then fails the rest.
   void fail(const std::exception_ptr& error, std::optional<size_t> culprit,
             const std::string& name);

@@ -43,7 +43,8 @@ namespace {
 // How an output must lie, or null: as its storage is marked, or as the operation that makes it
 // says, or as what it replaces. A placement the compiler chose is kept so that the next step is
 // the same program, unless it is "everywhere", its choice for what depends on nothing sharded.
-ShardingPtr wanted_sharding(const StorageState& state, const Value& value, const Node* former) {
+ShardingPtr wanted_sharding(const StorageState& state, const Value& value, const Node* former)
+    REQUIRES(trace_mutex) {
   if (state.annotation && state.annotation->type == value.type()) {
     return state.annotation->sharding;
   }

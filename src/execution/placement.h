@@ -22,9 +22,9 @@ class LaunchTurn {
 // A new value for the whole storage of `tensor` lies as the one before.
 void keep_sharding(const at::Tensor& tensor, DeviceData& data);
 
-// With the trace lock and a launch turn held: sets the graph's shardings. `holders`, parallel to
-// its outputs: a storage that holds each. `former`: the leaf it held before, or null.
+// With a launch turn held: sets the graph's shardings. `holders`, parallel to its outputs: a
+// storage that holds each. `former`: the leaf it held before, or null.
 void place_graph(Graph& graph, const std::vector<StorageState*>& holders,
-                 const std::vector<const Node*>& former);
+                 const std::vector<const Node*>& former) REQUIRES(trace_mutex);
 
 }  // namespace torch_xla

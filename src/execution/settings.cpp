@@ -1,18 +1,17 @@
 #include "execution/settings.h"
 
 #include "base/error.h"
+#include "base/mutex.h"
 #include "trace/region.h"
-
-#include <mutex>
 
 namespace torch_xla {
 
 namespace {
 
 struct Settings {
-  std::mutex mutex;
-  std::map<std::string, std::string> options;
-  std::string precision = "DEFAULT";
+  Mutex mutex;
+  std::map<std::string, std::string> options GUARDED_BY(mutex);
+  std::string precision GUARDED_BY(mutex) = "DEFAULT";
 };
 
 Settings& settings() {
@@ -23,7 +22,7 @@ Settings& settings() {
 }  // namespace
 
 void set_default_options(std::map<std::string, std::string> options) {
-  std::lock_guard<std::mutex> lock(settings().mutex);
+  MutexLock lock(settings().mutex);
   settings().options = std::move(options);
 }
 
@@ -32,12 +31,12 @@ void set_precision(const std::string& precision) {
     throw Error("the precision of products is 'default', 'high' or 'highest', got '" + precision +
                 "'");
   }
-  std::lock_guard<std::mutex> lock(settings().mutex);
+  MutexLock lock(settings().mutex);
   settings().precision = precision;
 }
 
 std::string precision() {
-  std::lock_guard<std::mutex> lock(settings().mutex);
+  MutexLock lock(settings().mutex);
   return settings().precision;
 }
 
@@ -46,7 +45,7 @@ std::map<std::string, std::string> current_options() {
   if (const ActiveRegion* region = current_region()) {
     options = region->function->xla_options;
   }
-  std::lock_guard<std::mutex> lock(settings().mutex);
+  MutexLock lock(settings().mutex);
   options.insert(settings().options.begin(), settings().options.end());
   return options;
 }

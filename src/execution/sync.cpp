@@ -47,8 +47,9 @@ std::string default_name(const Graph& graph, RunMode mode) {
   return graph.nodes.empty() ? "sync" : "sync at " + location_of(last_location()).str();
 }
 
-// With the trace lock held: builds the graph of the states' pending values and promises these.
-Run prepare(int device, std::vector<StatePtr> states, bool donate, RunMode mode = RunMode::Lazy) {
+// Builds the graph of the states' pending values and promises these.
+Run prepare(int device, std::vector<StatePtr> states, bool donate, RunMode mode = RunMode::Lazy)
+    REQUIRES(trace_mutex) {
   std::vector<Value> outputs;
   std::vector<const Node*> former;
   std::vector<StorageState*> holders;
@@ -112,7 +113,7 @@ void execute_all(std::vector<Run>& runs, const std::string& name = {}) {
 // else it would be computed again for them, and a loop that reads a value each time round would
 // carry all of its past along.
 std::vector<StatePtr> with_shared_work(std::vector<StatePtr> roots,
-                                       const std::vector<StatePtr>& pending) {
+                                       const std::vector<StatePtr>& pending) REQUIRES(trace_mutex) {
   if (roots.size() == pending.size()) {
     return roots;
   }
@@ -157,7 +158,8 @@ void check_may_run(const std::vector<StatePtr>& states) {
   }
   {
     TraceLock lock;
-    if (std::none_of(states.begin(), states.end(), [](const auto& s) { return s->pending(); })) {
+    if (std::none_of(states.begin(), states.end(),
+                     [](const auto& s) REQUIRES(trace_mutex) { return s->pending(); })) {
       return;
     }
   }

@@ -1,4 +1,5 @@
 // Values between host memory and storages.
+#include "base/error.h"
 #include "execution/placement.h"
 #include "execution/sync.h"
 #include "metrics/metrics.h"
@@ -16,6 +17,16 @@ namespace torch_xla {
 
 namespace {
 
+// Memory that runs out is PyTorch's error to those who copy.
+template <typename Copy>
+auto with_torch_errors(const Copy& copy) {
+  try {
+    return copy();
+  } catch (const OutOfMemoryError& error) {
+    TORCH_CHECK_WITH(OutOfMemoryError, false, error.what());
+  }
+}
+
 // The bytes of a dense CPU tensor as a leaf.
 DeviceDataPtr leaf_from_cpu(const at::Tensor& dense, const TensorType& frame, int device,
                             bool private_copy) {
@@ -31,8 +42,10 @@ DeviceDataPtr leaf_from_cpu(const at::Tensor& dense, const TensorType& frame, in
   if (private_copy) {
     keep_alive = std::make_shared<at::Tensor>(dense);
   }
-  return c10::make_intrusive<DeviceData>(pjrt::client().buffer_from_host(
-      dense.const_data_ptr(), frame, device, std::move(keep_alive)));
+  return with_torch_errors([&] {
+    return c10::make_intrusive<DeviceData>(pjrt::client().buffer_from_host(
+        dense.const_data_ptr(), frame, device, std::move(keep_alive)));
+  });
 }
 
 // The value's bytes as a flat CPU tensor, in place where the device's memory is the host's.
@@ -87,7 +100,8 @@ bool covers_storage(const at::Tensor& tensor) {
 
 at::Tensor to_cpu(const at::Tensor& tensor) {
   at::AutoDispatchBelowADInplaceOrView guard;
-  at::Tensor window = window_on_host(frame_on_host(*materialize_data(tensor)), tensor);
+  at::Tensor frame = with_torch_errors([&] { return frame_on_host(*materialize_data(tensor)); });
+  at::Tensor window = window_on_host(std::move(frame), tensor);
   window._set_conj(tensor.is_conj());
   window._set_neg(tensor.is_neg());
   auto options = at::TensorOptions().dtype(tensor.scalar_type());

@@ -4,8 +4,6 @@
 
 #include <gtest/gtest.h>
 
-#include <deque>
-
 namespace torch_xla::explain {
 namespace {
 
@@ -17,7 +15,7 @@ class Chain {
   }
 
   Chain& then(const std::string& op, const std::string& file, int line, const char* scope) {
-    Signature& signature = signatures().emplace_back();
+    Signature signature;
     signature.op = "aten::" + op;
     signature.arguments = {OperandRef{0}};
     signature.operands = {{DType::Float, shape_, row_major_strides(shape_), 0}};
@@ -25,7 +23,8 @@ class Chain {
     const uint32_t location = intern_location({file, line, scope});
     const uint64_t key = std::hash<std::string>()(op) ^ (uint64_t{location} << 32);
     const auto count = static_cast<int32_t>(summary_.operations.size());
-    summary_.operations.push_back({&signature, location, static_cast<uint32_t>(count), 0, key});
+    summary_.operations.push_back(
+        {std::make_shared<Signature>(signature), location, static_cast<uint32_t>(count), 0, key});
     summary_.operands.push_back({count - 1, 0});
     summary_.sorted_keys.push_back(key);
     return *this;
@@ -40,10 +39,6 @@ class Chain {
   }
 
  private:
-  static std::deque<Signature>& signatures() {
-    static std::deque<Signature> list;
-    return list;
-  }
   Dims shape_;
   GraphSummary summary_;
 };

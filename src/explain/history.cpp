@@ -3,6 +3,8 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/location.h"
+#include "base/mutex.h"
+#include "base/recent_map.h"
 #include "explain/compare.h"
 #include "explain/words.h"
 
@@ -10,7 +12,6 @@
 #include <cstdio>
 #include <deque>
 #include <map>
-#include <mutex>
 #include <optional>
 
 namespace torch_xla::explain {
@@ -45,7 +46,7 @@ class History {
     std::vector<SummaryPtr> same_name;
     std::vector<SummaryPtr> others;
     {
-      std::lock_guard<std::mutex> lock(mutex_);
+      MutexLock lock(mutex_);
       for (const SummaryPtr& known : graphs_) {
         auto& list = known->name == graph.name ? same_name : others;
         if (list.size() < kCompared || known->same_graph(graph)) {
@@ -57,7 +58,7 @@ class History {
   }
 
   void remember(SummaryPtr graph) {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     operations_ += graph->operations.size();
     graphs_.push_front(std::move(graph));
     while (graphs_.size() > 1 && (graphs_.size() > kKeptGraphs || operations_ > kKeptOperations)) {
@@ -67,7 +68,7 @@ class History {
   }
 
   uint64_t add(CompileEvent event) {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     event.serial = ++last_serial_;
     events_.push_back(std::move(event));
     if (events_.size() > kKeptEvents) {
@@ -81,7 +82,7 @@ class History {
   std::optional<std::pair<CompileEvent, std::string>> compiled(uint64_t serial, double seconds,
                                                                bool from_disk,
                                                                int64_t interpreted) {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     const uint64_t first = last_serial_ - events_.size() + 1;
     if (serial < first) {
       return std::nullopt;
@@ -91,7 +92,7 @@ class History {
     event.seconds = seconds;
     event.from_disk = from_disk;
     event.interpreted = interpreted;
-    Named& named = names_[event.name];
+    Named& named = names_.get_or_add(event.name, {});
     event.compilation = ++named.compilations;
     ++named.causes[event.cause];
     std::string frequent = event.cause;
@@ -102,7 +103,7 @@ class History {
   }
 
   std::vector<CompileEvent> events(uint64_t after) const {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     std::vector<CompileEvent> result;
     for (const CompileEvent& event : events_) {
       if (event.serial > after) {
@@ -113,7 +114,7 @@ class History {
   }
 
   uint64_t last_serial() const {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     return last_serial_;
   }
 
@@ -144,12 +145,12 @@ class History {
     return best;
   }
 
-  mutable std::mutex mutex_;
-  std::deque<SummaryPtr> graphs_;  // newest first
-  size_t operations_ = 0;
-  std::deque<CompileEvent> events_;
-  uint64_t last_serial_ = 0;
-  std::map<std::string, Named> names_;
+  mutable Mutex mutex_;
+  std::deque<SummaryPtr> graphs_ GUARDED_BY(mutex_);  // newest first
+  size_t operations_ GUARDED_BY(mutex_) = 0;
+  std::deque<CompileEvent> events_ GUARDED_BY(mutex_);
+  uint64_t last_serial_ GUARDED_BY(mutex_) = 0;
+  RecentMap<std::string, Named> names_ GUARDED_BY(mutex_){size_t{1} << 12};
 };
 
 Explanation explain_first(const GraphSummary& graph, const Nearest& nearest) {

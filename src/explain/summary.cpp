@@ -8,15 +8,14 @@ namespace torch_xla::explain {
 
 namespace {
 
-// A signature that lives as long as the summary. Most are interned; others have an owner.
-const Signature* kept_signature(const Node& node, GraphSummary& summary) {
-  if (node.signature_owner == nullptr) {
-    return node.signature;
+// Computations are large.
+SignaturePtr without_computation(const SignaturePtr& signature) {
+  if (signature->computation == nullptr) {
+    return signature;
   }
-  auto copy = std::make_shared<Signature>(*node.signature);
+  auto copy = std::make_shared<Signature>(*signature);
   copy->computation.reset();
-  summary.owned.push_back(std::move(copy));
-  return summary.owned.back().get();
+  return copy;
 }
 
 }  // namespace
@@ -43,8 +42,8 @@ GraphSummary summarize(const Graph& graph, const std::string& name, std::vector<
     Hasher key;
     key.add(std::string_view(node.signature->op));
     key.add(node.location);
-    summary.operations.push_back({kept_signature(node, summary), node.location, entry.first_operand,
-                                  entry.first_number, key.low()});
+    summary.operations.push_back({without_computation(node.signature), node.location,
+                                  entry.first_operand, entry.first_number, key.low()});
     summary.sorted_keys.push_back(key.low());
     key.add(node.signature->hash);
     summary.sorted_calls.push_back(key.low());

@@ -10,7 +10,7 @@
 namespace torch_xla::explain {
 
 struct Operation {
-  const Signature* signature = nullptr;
+  SignaturePtr signature;      // without a computation
   uint32_t location = 0;       // base/location.h
   uint32_t first_operand = 0;  // into GraphSummary::operands
   uint32_t first_number = 0;   // into GraphSummary::numbers
@@ -31,8 +31,6 @@ struct GraphSummary {
   std::vector<int32_t> donated;        // per output, as in Graph
   std::vector<uint64_t> sorted_keys;   // of the operations
   std::vector<uint64_t> sorted_calls;  // keys with signatures: the same call, shapes included
-  // Signatures that are not interned, without their computations.
-  std::vector<std::shared_ptr<const Signature>> owned;
 
   bool same_graph(const GraphSummary& other) const {
     return hash == other.hash && hash_high == other.hash_high;

@@ -15,7 +15,7 @@ std::atomic<uint64_t> next_epoch{1};
 
 class Collector {
  public:
-  Graph run(const std::vector<Value>& outputs) {
+  Graph run(const std::vector<Value>& outputs) REQUIRES(trace_mutex) {
     for (const Value& output : outputs) {
       visit(output.node);
       graph_.outputs.push_back(reference(output));
@@ -30,9 +30,9 @@ class Collector {
     size_t next_operand;
   };
 
-  bool seen(const Node& node) const { return node.visit.epoch == epoch_; }
+  bool seen(const Node& node) const REQUIRES(trace_mutex) { return node.visit.epoch == epoch_; }
 
-  GraphValue reference(const Value& value) const {
+  GraphValue reference(const Value& value) const REQUIRES(trace_mutex) {
     int32_t id = static_cast<int32_t>(value.node->visit.id);
     if (value.node->kind == Node::Kind::Op) {
       return {id, value.index};
@@ -41,7 +41,7 @@ class Collector {
   }
 
   // Depth first without recursion: traces are deep.
-  void visit(const NodePtr& root) {
+  void visit(const NodePtr& root) REQUIRES(trace_mutex) {
     if (seen(*root)) {
       return;
     }
@@ -64,7 +64,7 @@ class Collector {
     }
   }
 
-  void add(const NodePtr& node) {
+  void add(const NodePtr& node) REQUIRES(trace_mutex) {
     node->visit.epoch = epoch_;
     if (node->kind != Node::Kind::Op) {
       node->visit.id = static_cast<uint32_t>(graph_.inputs.size());
@@ -144,7 +144,6 @@ Graph without_values(const Graph& graph) {
     NodePtr node = c10::make_intrusive<Node>();
     node->location = entry.node->location;
     node->signature = entry.node->signature;
-    node->signature_owner = entry.node->signature_owner;
     node->numbers = entry.node->numbers;
     node->operands.resize(entry.node->operands.size());  // the graph's own links say which
     entry.node = std::move(node);

@@ -1,4 +1,4 @@
-// Pending values -> a graph. Call with the trace lock held (it marks nodes).
+// Pending values -> a graph.
 #pragma once
 
 #include "ir/graph.h"
@@ -7,7 +7,7 @@ namespace torch_xla {
 
 // Everything `outputs` depend on, in an order that repeats when the program repeats. Leaves become
 // inputs. `donated` is left at -1.
-Graph collect_graph(const std::vector<Value>& outputs);
+Graph collect_graph(const std::vector<Value>& outputs) REQUIRES(trace_mutex);  // it marks nodes
 
 // Sets the hash from structure, donations and shardings; to be called once these are known.
 void finish_graph(Graph& graph);

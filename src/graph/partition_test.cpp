@@ -5,8 +5,6 @@
 
 #include <gtest/gtest.h>
 
-#include <deque>
-
 namespace torch_xla {
 namespace {
 
@@ -21,9 +19,8 @@ TEST(MaxFlow, FindsTheNarrowestCut) {
   EXPECT_FALSE(flow.on_source_side(2));
 }
 
-const Signature* signature(bool cheap, int64_t elements) {
-  static auto* all = new std::deque<Signature>;  // signatures live as long as the process
-  Signature* result = &all->emplace_back();
+SignaturePtr signature(bool cheap, int64_t elements) {
+  auto result = std::make_shared<Signature>();
   result->op = cheap ? "test::cheap" : "test::dear";
   result->cheap = cheap;
   OutputSpec output;

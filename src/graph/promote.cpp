@@ -1,12 +1,12 @@
 #include "graph/promote.h"
 
 #include "base/hasher.h"
+#include "base/mutex.h"
 #include "base/recent_map.h"
 #include "metrics/metrics.h"
 #include "timeline/timeline.h"
 
 #include <bit>
-#include <mutex>
 #include <unordered_map>
 
 namespace torch_xla {
@@ -47,7 +47,7 @@ class ChangingPlaces {
   std::vector<bool> update(const Graph& graph) {
     std::vector<bool> changes(graph.numbers.size(), false);
     std::unordered_map<uint64_t, uint64_t> occurrences;
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     for (const GraphNode& entry : graph.nodes) {
       const Node& node = *entry.node;
       if (node.numbers.empty()) {
@@ -76,8 +76,8 @@ class ChangingPlaces {
     Number last;
     bool changes;
   };
-  std::mutex mutex_;
-  RecentMap<uint64_t, Place> places_{size_t{1} << 17};
+  Mutex mutex_;
+  RecentMap<uint64_t, Place> places_ GUARDED_BY(mutex_){size_t{1} << 17};
 };
 
 ChangingPlaces& changing_places() {
@@ -168,6 +168,9 @@ VariantPtr compile_variant(const Graph& graph, const std::string& name, std::vec
     }
   }
   source.output_types = std::move(module.outputs);
+  for (const GraphNode& entry : graph.nodes) {
+    variant->signatures.push_back(entry.node->signature);
+  }
   variant->program = load_or_compile(std::move(source));
   return variant;
 }

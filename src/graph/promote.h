@@ -18,7 +18,8 @@ struct Variant {
   NumberPlacement placement;
   std::vector<Number> literals;  // per number; promoted ones are not compared
   std::vector<bool> pinned;
-  bool may_fail = false;  // after it was launched (LoweredModule)
+  bool may_fail = false;                 // after it was launched (LoweredModule)
+  std::vector<SignaturePtr> signatures;  // of the kernels that it may call
 };
 using VariantPtr = std::shared_ptr<const Variant>;
 

@@ -1,10 +1,10 @@
 #include "host_ops/host_ops.h"
 
+#include "base/mutex.h"
 #include "host_ops/call_frame.h"
 #include "lower/graph_lowering.h"
 #include "pjrt/client.h"
 
-#include <mutex>
 #include <unordered_map>
 
 #include "xla/ffi/api/ffi.h"
@@ -15,53 +15,54 @@ namespace {
 
 namespace ffi = xla::ffi;
 
+// What a signature keeps for calls of its kernel.
+struct Kernel {
+  std::shared_ptr<const c10::FunctionSchema> schema;  // as it was; thousands of calls share it
+  std::optional<c10::OperatorHandle> op;
+  uint64_t removals = 0;                   // of operators, when `op` was found
+  std::shared_ptr<const KernelCall> call;  // made when first called
+};
+
 class Registry {
  public:
   void add(const Signature& signature, const c10::OperatorHandle& op) {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
+    if (signature.kernel != nullptr) {
+      return;
+    }
     std::shared_ptr<const c10::FunctionSchema>& schema = schemas_[op.operator_name()];
     if (!schema || *schema != op.schema()) {
       schema = std::make_shared<const c10::FunctionSchema>(op.schema());
     }
-    ops_.try_emplace(signature.hash, Entry{&signature, schema, op, nullptr});
+    signature.kernel = std::make_shared<Kernel>(Kernel{schema, op, removals_, nullptr});
   }
-  const KernelCall* find(uint64_t id) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    auto found = ops_.find(id);
-    if (found == ops_.end()) {
+  std::shared_ptr<const KernelCall> find(const Signature& signature) {
+    MutexLock lock(mutex_);
+    auto* kernel = static_cast<Kernel*>(signature.kernel.get());
+    if (kernel == nullptr) {
       return nullptr;
     }
-    Entry& entry = found->second;
-    if (!entry.op) {
-      auto op = c10::Dispatcher::singleton().findSchema(entry.schema->operator_name());
-      entry.op = op && op->schema() == *entry.schema ? op : std::nullopt;
+    if (kernel->removals != removals_ || !kernel->op) {
+      auto op = c10::Dispatcher::singleton().findSchema(kernel->schema->operator_name());
+      kernel->op = op && op->schema() == *kernel->schema ? op : std::nullopt;
+      kernel->removals = removals_;
+      kernel->call.reset();
     }
-    if (entry.op && !entry.call) {
-      entry.call = std::make_unique<const KernelCall>(*entry.signature, *entry.op);
+    if (kernel->op && !kernel->call) {
+      kernel->call = std::make_shared<const KernelCall>(signature, *kernel->op);
     }
-    return entry.call.get();
+    return kernel->call;
   }
-  void forget(const c10::OperatorHandle& op) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    for (auto& [id, entry] : ops_) {
-      if (entry.op == op) {
-        entry.op.reset();
-        retired_.push_back(std::move(entry.call));
-      }
-    }
+  void forget_removed() {
+    MutexLock lock(mutex_);
+    ++removals_;
   }
 
  private:
-  struct Entry {
-    const Signature* signature;
-    std::shared_ptr<const c10::FunctionSchema> schema;  // as it was; thousands of calls share it
-    std::optional<c10::OperatorHandle> op;
-    std::unique_ptr<const KernelCall> call;  // made when first called
-  };
-  std::mutex mutex_;
-  std::unordered_map<uint64_t, Entry> ops_;
-  std::unordered_map<c10::OperatorName, std::shared_ptr<const c10::FunctionSchema>> schemas_;
-  std::vector<std::unique_ptr<const KernelCall>> retired_;  // a program may be inside
+  Mutex mutex_;
+  uint64_t removals_ GUARDED_BY(mutex_) = 0;
+  std::unordered_map<c10::OperatorName, std::shared_ptr<const c10::FunctionSchema>> schemas_
+      GUARDED_BY(mutex_);
 };
 
 Registry& registry() {
@@ -82,7 +83,8 @@ class PoolWorkers final : public Workers {
 
 ffi::Error call_host_op(ffi::ThreadPool pool, int64_t id, ffi::RemainingArgs arguments,
                         ffi::RemainingRets results) {
-  const KernelCall* call = registry().find(static_cast<uint64_t>(id));
+  const SignaturePtr signature = find_signature(static_cast<uint64_t>(id));
+  const auto call = signature != nullptr ? registry().find(*signature) : nullptr;
   if (call == nullptr) {
     return ffi::Error::Internal(
         "an operator of this program is not defined any more as it was when "
@@ -130,10 +132,10 @@ void register_host_op(const Signature& signature, const c10::OperatorHandle& op)
   registry().add(signature, op);
 }
 
-void forget_host_op(const c10::OperatorHandle& op) { registry().forget(op); }
+void forget_removed_ops() { registry().forget_removed(); }
 
-const KernelCall* find_kernel_call(const Signature& signature) {
-  return registry().find(signature.hash);
+std::shared_ptr<const KernelCall> find_kernel_call(const Signature& signature) {
+  return registry().find(signature);
 }
 
 }  // namespace torch_xla

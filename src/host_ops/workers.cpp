@@ -1,11 +1,11 @@
 #include "host_ops/workers.h"
 
+#include "base/mutex.h"
 #include "host_ops/one_thread.h"
 
 #include <atomic>
 #include <exception>
 #include <memory>
-#include <mutex>
 #include <thread>
 
 namespace torch_xla {
@@ -22,7 +22,7 @@ struct Round {
         OneThread alone;
         run(i);  // the caller is waiting, so that what it refers to is there
       } catch (...) {
-        std::lock_guard<std::mutex> lock(mutex);
+        MutexLock lock(mutex);
         error = error ? error : std::current_exception();
       }
       done.fetch_add(1, std::memory_order_release);
@@ -41,8 +41,8 @@ struct Round {
   const size_t count;
   const c10::function_ref<void(size_t)> run;
   std::atomic<size_t> next{0}, done{0};
-  std::mutex mutex;
-  std::exception_ptr error;
+  Mutex mutex;
+  std::exception_ptr error GUARDED_BY(mutex);
 };
 
 }  // namespace
@@ -54,6 +54,7 @@ void run_pieces(Workers& workers, size_t count, c10::function_ref<void(size_t)> 
   }
   round->work();
   round->wait();
+  MutexLock lock(round->mutex);
   if (round->error) {
     std::rethrow_exception(round->error);
   }

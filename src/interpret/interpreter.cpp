@@ -272,18 +272,19 @@ class Interpreter {
     return memories;
   }
 
-  static const KernelCall& kernel_of(const Signature& signature) {
-    const KernelCall* kernel = find_kernel_call(signature);
+  static std::shared_ptr<const KernelCall> kernel_of(const Signature& signature) {
+    std::shared_ptr<const KernelCall> kernel = find_kernel_call(signature);
     if (kernel == nullptr) {
       throw NotInterpretable("no CPU kernel is known for " + signature.op);
     }
-    return *kernel;
+    return kernel;
   }
 
   static std::vector<c10::Storage> call(const Signature& signature,
                                         std::vector<c10::Storage> operands,
                                         c10::ArrayRef<Number> numbers) {
-    const KernelCall& kernel = kernel_of(signature);
+    const std::shared_ptr<const KernelCall> found = kernel_of(signature);
+    const KernelCall& kernel = *found;
     const std::vector<at::Tensor> tensors = windows(signature, std::move(operands), numbers);
     std::vector<at::Tensor> results;
     try {
@@ -333,7 +334,8 @@ class Interpreter {
       }
       results = draw_as_lowered(signature, tensors, numbers, words);
     } else {
-      const KernelCall& kernel = kernel_of(signature);
+      const std::shared_ptr<const KernelCall> found = kernel_of(signature);
+      const KernelCall& kernel = *found;
       torch::jit::Stack arguments = kernel.arguments(tensors, numbers);
       kernel.seed(arguments, words);
       results = kernel.run(std::move(arguments));

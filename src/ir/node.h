@@ -1,8 +1,9 @@
 // A recorded operation or a leaf. Nodes are immutable once published and form a DAG; a storage
 // points at one output of one node. Reference counts are atomic, so nodes may be shared between
-// threads; `visit` belongs to whoever holds the trace lock (values/state.h).
+// threads.
 #pragma once
 
+#include "base/trace_lock.h"
 #include "ir/signature.h"
 
 #include <c10/util/intrusive_ptr.h>
@@ -31,18 +32,16 @@ struct Node : c10::intrusive_ptr_target {
 
   Kind kind = Kind::Op;
   uint32_t location = 0;  // base/location.h
-  const Signature* signature = nullptr;
+  SignaturePtr signature;
   const TensorType* leaf_type = nullptr;  // of what is no operation
   c10::SmallVector<Value, 4> operands;
   c10::SmallVector<Number, 1> numbers;
-
-  std::shared_ptr<const Signature> signature_owner;  // of one that is not interned
 
   struct Visit {
     uint64_t epoch = 0;
     uint32_t id = 0;
   };
-  mutable Visit visit;
+  mutable Visit visit GUARDED_BY(trace_mutex);
 
   const TensorType& type(uint32_t index) const {
     return kind == Kind::Op ? signature->outputs[index].frame : *leaf_type;

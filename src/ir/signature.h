@@ -1,6 +1,6 @@
 // What is known about one call of an operator before any value is: its arguments, the windows of
-// its operands, its outputs, and how it is lowered. Signatures are interned and immutable, so they
-// may be read from any thread and live as long as the process.
+// its operands, its outputs, and how it is lowered. Immutable once interned, so any thread may read
+// it; it lives as long as a node, plan, program or summary has it.
 #pragma once
 
 #include "ir/types.h"
@@ -16,6 +16,7 @@ namespace torch_xla {
 // A tensor argument: position in Node::operands, or -1 for None.
 struct OperandRef {
   int32_t index = -1;
+  bool operator==(const OperandRef&) const = default;
 };
 
 // A number argument: position in Node::numbers. Its value belongs to the node, not to the
@@ -26,6 +27,7 @@ struct NumberRef {
   bool is_tensor = false;
   bool wrapped = false;
   DType dtype = DType::Double;
+  bool operator==(const NumberRef&) const = default;
 };
 
 // One argument, by position in the operator's schema. Tensor lists (optional ones too) are vectors
@@ -51,6 +53,7 @@ struct OutputSpec {
   Dims strides;         // of the tensor made for it; a dense permutation of `sizes`
   TensorType frame;     // the value the node yields: `sizes` in order of descending stride
   Dims frame_to_sizes;  // frame dimension i is dimension frame_to_sizes[i] of `sizes`
+  bool operator==(const OutputSpec&) const = default;
 };
 
 class LowerContext;
@@ -83,6 +86,19 @@ struct Signature {
   bool cheap = false;
   LowerFunction lower = nullptr;
   std::shared_ptr<const Computation> computation;
+
+  // Calls of its kernel (host_ops/host_ops.h, which guards it).
+  mutable std::shared_ptr<void> kernel;
 };
+using SignaturePtr = std::shared_ptr<const Signature>;
+
+// The hash of a signature from its fields; sets and returns it.
+uint64_t finish_signature(Signature& signature);
+
+// The one signature that says this. Two that differ never have the same hash.
+SignaturePtr intern(Signature signature);
+// The interned one of this hash; null if nobody has it any more.
+SignaturePtr find_signature(uint64_t hash);
+size_t signature_count();
 
 }  // namespace torch_xla

@@ -68,6 +68,7 @@ struct Window {
   int32_t start = -1;
 
   int64_t numel() const { return product(sizes); }
+  bool operator==(const Window&) const = default;
 };
 
 // A number of the user's program: an argument such as a learning rate, or a 0-d CPU tensor.

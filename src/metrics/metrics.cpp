@@ -1,9 +1,10 @@
 #include "metrics/metrics.h"
 
+#include "base/mutex.h"
+
 #include <deque>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string_view>
 
 namespace torch_xla::metrics {
@@ -34,7 +35,7 @@ class SampledMetric : public Metric {
   explicit SampledMetric(Unit unit) : unit_(unit) {}
 
   void add(double sample) override {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     ++count_;
     total_ += sample;
     samples_.emplace_back(unix_time(), sample);
@@ -44,12 +45,12 @@ class SampledMetric : public Metric {
   }
 
   MetricData data() const {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return {count_, total_, {samples_.begin(), samples_.end()}, unit_};
   }
 
   void clear() {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     count_ = 0;
     total_ = 0;
     samples_.clear();
@@ -57,17 +58,17 @@ class SampledMetric : public Metric {
 
  private:
   const Unit unit_;
-  mutable std::mutex mutex_;
-  int64_t count_ = 0;
-  double total_ = 0;
-  std::deque<std::pair<double, double>> samples_;
+  mutable Mutex mutex_;
+  int64_t count_ GUARDED_BY(mutex_) = 0;
+  double total_ GUARDED_BY(mutex_) = 0;
+  std::deque<std::pair<double, double>> samples_ GUARDED_BY(mutex_);
 };
 
 // Leaked: threads may still count while the process ends.
 struct Registry {
-  std::mutex mutex;
-  std::map<std::string, std::unique_ptr<Counter>> counters;
-  std::map<std::string, std::unique_ptr<SampledMetric>> metrics;
+  Mutex mutex;
+  std::map<std::string, std::unique_ptr<Counter>> counters GUARDED_BY(mutex);
+  std::map<std::string, std::unique_ptr<SampledMetric>> metrics GUARDED_BY(mutex);
 };
 
 Registry& registry() {
@@ -78,7 +79,7 @@ Registry& registry() {
 }  // namespace
 
 Counter& counter(const std::string& name) {
-  std::lock_guard lock(registry().mutex);
+  MutexLock lock(registry().mutex);
   auto& entry = registry().counters[name];
   if (entry == nullptr) {
     entry = std::make_unique<Counter>();
@@ -87,7 +88,7 @@ Counter& counter(const std::string& name) {
 }
 
 Metric& metric(const std::string& name, Unit unit) {
-  std::lock_guard lock(registry().mutex);
+  MutexLock lock(registry().mutex);
   auto& entry = registry().metrics[name];
   if (entry == nullptr) {
     entry = std::make_unique<SampledMetric>(declared_unit(name, unit));
@@ -96,7 +97,7 @@ Metric& metric(const std::string& name, Unit unit) {
 }
 
 std::vector<std::string> counter_names() {
-  std::lock_guard lock(registry().mutex);
+  MutexLock lock(registry().mutex);
   std::vector<std::string> names;
   for (const auto& [name, counter] : registry().counters) {
     if (counter->value() != 0) {
@@ -107,7 +108,7 @@ std::vector<std::string> counter_names() {
 }
 
 std::vector<std::string> metric_names() {
-  std::lock_guard lock(registry().mutex);
+  MutexLock lock(registry().mutex);
   std::vector<std::string> names;
   for (const auto& [name, metric] : registry().metrics) {
     if (metric->data().count != 0) {
@@ -118,7 +119,7 @@ std::vector<std::string> metric_names() {
 }
 
 int64_t counter_value(const std::string& name, bool* found) {
-  std::lock_guard lock(registry().mutex);
+  MutexLock lock(registry().mutex);
   auto entry = registry().counters.find(name);
   const int64_t value = entry == registry().counters.end() ? 0 : entry->second->value();
   if (found != nullptr) {
@@ -128,7 +129,7 @@ int64_t counter_value(const std::string& name, bool* found) {
 }
 
 MetricData metric_data(const std::string& name, bool* found) {
-  std::lock_guard lock(registry().mutex);
+  MutexLock lock(registry().mutex);
   auto entry = registry().metrics.find(name);
   MetricData data;
   if (entry != registry().metrics.end()) {
@@ -141,14 +142,14 @@ MetricData metric_data(const std::string& name, bool* found) {
 }
 
 void clear_counters() {
-  std::lock_guard lock(registry().mutex);
+  MutexLock lock(registry().mutex);
   for (auto& [name, counter] : registry().counters) {
     counter->clear();
   }
 }
 
 void clear_metrics() {
-  std::lock_guard lock(registry().mutex);
+  MutexLock lock(registry().mutex);
   for (auto& [name, metric] : registry().metrics) {
     metric->clear();
   }

@@ -38,11 +38,11 @@ void* map_aligned(size_t size) {
 
 }  // namespace
 
-BlockPool::~BlockPool() { keep_at_most(0); }
+BlockPool::~BlockPool() { release(); }
 
 void* BlockPool::take(size_t size) {
   size = whole_pages(size);
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   if (++taken_ % kPeriod == 0) {
     peak_before_ = peak_now_;
     peak_now_ = bytes_in_use_;
@@ -86,7 +86,7 @@ bool BlockPool::give_back(void* block) {
   if (!could_be_ours(block)) {
     return false;
   }
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   auto found = in_use_.find(block);
   if (found == in_use_.end()) {
     return false;
@@ -102,7 +102,7 @@ bool BlockPool::give_back(void* block) {
 }
 
 void BlockPool::release() {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   keep_at_most(0);
 }
 
@@ -121,13 +121,13 @@ size_t BlockPool::size_of(const void* block) {
   if (!could_be_ours(block)) {
     return 0;
   }
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   auto found = in_use_.find(block);
   return found == in_use_.end() ? 0 : found->second;
 }
 
 BlockPool::Usage BlockPool::usage() {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   return {bytes_in_use_, bytes_kept_};
 }
 

@@ -4,10 +4,11 @@
 // so a process needs no more memory than without. Thread-safe.
 #pragma once
 
+#include "base/mutex.h"
+
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <unordered_map>
 
 namespace torch_xla::pjrt {
@@ -44,16 +45,19 @@ class BlockPool {
   static bool could_be_ours(const void* block) {
     return block != nullptr && reinterpret_cast<uintptr_t>(block) % kAlignment == 0;
   }
-  void* reuse(size_t size);
-  void keep_at_most(size_t size);
+  void* reuse(size_t size) REQUIRES(mutex_);
+  void keep_at_most(size_t size) REQUIRES(mutex_);
 
-  std::mutex mutex_;
-  std::unordered_map<const void*, size_t> in_use_;
-  BySize kept_;
-  std::map<uint64_t, BySize::iterator> by_age_;
-  size_t bytes_in_use_ = 0, bytes_kept_ = 0;
-  uint64_t taken_ = 0, freed_ = 0;
-  size_t peak_now_ = 0, peak_before_ = 0;  // of the current and the previous period
+  Mutex mutex_;
+  std::unordered_map<const void*, size_t> in_use_ GUARDED_BY(mutex_);
+  BySize kept_ GUARDED_BY(mutex_);
+  std::map<uint64_t, BySize::iterator> by_age_ GUARDED_BY(mutex_);
+  size_t bytes_in_use_ GUARDED_BY(mutex_) = 0;
+  size_t bytes_kept_ GUARDED_BY(mutex_) = 0;
+  uint64_t taken_ GUARDED_BY(mutex_) = 0;
+  uint64_t freed_ GUARDED_BY(mutex_) = 0;
+  size_t peak_now_ GUARDED_BY(mutex_) = 0, peak_before_ GUARDED_BY(mutex_) =
+                                               0;  // of the current and the previous period
 };
 
 }  // namespace torch_xla::pjrt

@@ -1,6 +1,7 @@
 #include "pjrt/client.h"
 
 #include "base/env.h"
+#include "base/mutex.h"
 #include "pjrt/foreign_plugin.h"
 #include "pjrt/fork_guard.h"
 #include "pjrt/null_client.h"
@@ -9,7 +10,6 @@
 #include "sharding/spmd.h"
 
 #include <atomic>
-#include <mutex>
 #include <string_view>
 
 namespace torch_xla::pjrt {
@@ -20,7 +20,7 @@ constexpr std::string_view kNullDevice = "NULL";
 constexpr std::string_view kForeignDevice = "FOREIGN";
 
 struct Process {
-  std::mutex mutex;
+  Mutex mutex;
   std::atomic<Client*> client{nullptr};
 };
 
@@ -46,7 +46,7 @@ Client& start_once() {
     plugin = find_plugin(device == kForeignDevice ? "CPU" : device);
   }
   Process& p = process();
-  std::lock_guard<std::mutex> lock(p.mutex);
+  MutexLock lock(p.mutex);
   Client* running = p.client.load(std::memory_order_acquire);
   if (running == nullptr) {
     // Never destroyed: buffers of static objects, and of Python objects that outlive the

@@ -1,11 +1,11 @@
 #include "pjrt/foreign_plugin.h"
 
 #include "base/env.h"
+#include "base/mutex.h"
 #include "pjrt/compile_options.h"
 #include "pjrt/plugin.h"
 
 #include <algorithm>
-#include <mutex>
 #include <string_view>
 #include <unordered_set>
 #include <vector>
@@ -25,8 +25,8 @@ struct Foreign {
   PJRT_Api table;  // the same, but for those below
   PJRT_Client* client = nullptr;
   std::vector<PJRT_Device*> devices;  // in our order
-  std::mutex mutex;
-  std::unordered_set<const void*> errors;  // ours, guarded by the mutex
+  Mutex mutex;
+  std::unordered_set<const void*> errors GUARDED_BY(mutex);  // ours
 };
 
 Foreign& foreign() {
@@ -36,20 +36,20 @@ Foreign& foreign() {
 
 PJRT_Error* fail(PJRT_Error_Code code, std::string message) {
   auto* error = new ForeignError{code, std::move(message)};
-  std::lock_guard<std::mutex> lock(foreign().mutex);
+  MutexLock lock(foreign().mutex);
   foreign().errors.insert(error);
   return reinterpret_cast<PJRT_Error*>(error);
 }
 
 const ForeignError* ours(const PJRT_Error* error) {
-  std::lock_guard<std::mutex> lock(foreign().mutex);
+  MutexLock lock(foreign().mutex);
   return foreign().errors.count(error) > 0 ? reinterpret_cast<const ForeignError*>(error) : nullptr;
 }
 
 void destroy_error(PJRT_Error_Destroy_Args* args) {
   if (const ForeignError* error = ours(args->error)) {
     {
-      std::lock_guard<std::mutex> lock(foreign().mutex);
+      MutexLock lock(foreign().mutex);
       foreign().errors.erase(error);
     }
     delete error;

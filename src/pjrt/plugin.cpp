@@ -1,11 +1,11 @@
 #include "pjrt/plugin.h"
 
 #include "base/env.h"
+#include "base/mutex.h"
 
 #include <dlfcn.h>
 
 #include <filesystem>
-#include <mutex>
 
 namespace torch_xla::pjrt {
 
@@ -14,8 +14,8 @@ namespace {
 namespace fs = std::filesystem;
 
 struct Finder {
-  std::mutex mutex;
-  PluginFinder function;
+  Mutex mutex;
+  PluginFinder function GUARDED_BY(mutex);
 };
 
 Finder& finder() {
@@ -31,7 +31,7 @@ std::string path_from_environment() {
 std::string path_from_finder(const std::string& device) {
   PluginFinder find;
   {
-    std::lock_guard<std::mutex> lock(finder().mutex);
+    MutexLock lock(finder().mutex);
     find = finder().function;
   }
   return find ? find(device) : "";
@@ -72,7 +72,7 @@ void check_version(const Api& api) {
 }  // namespace
 
 void set_plugin_finder(PluginFinder function) {
-  std::lock_guard<std::mutex> lock(finder().mutex);
+  MutexLock lock(finder().mutex);
   finder().function = std::move(function);
 }
 

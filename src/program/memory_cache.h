@@ -3,11 +3,12 @@
 // so they must hold no lock that building needs (nor Python's). Thread-safe.
 #pragma once
 
+#include "base/mutex.h"
+
 #include <functional>
 #include <future>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <unordered_map>
 
 namespace torch_xla {
@@ -31,7 +32,7 @@ class MemoryCache {
     const size_t limit = limit_();
     {
       std::list<Entry> evicted;  // destroyed without the lock
-      std::lock_guard<std::mutex> lock(mutex_);
+      MutexLock lock(mutex_);
       auto found = entries_.find(key);
       if (found != entries_.end()) {
         recent_.splice(recent_.begin(), recent_, found->second);
@@ -59,7 +60,7 @@ class MemoryCache {
 
   // nullptr if there is none, or if it is not built yet.
   ValuePtr find(const Key& key) {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     auto found = entries_.find(key);
     if (found == entries_.end() ||
         found->second->value.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
@@ -70,13 +71,13 @@ class MemoryCache {
   }
 
   size_t size() const {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     return recent_.size();
   }
 
   void clear() {
     std::list<Entry> freed;  // destroyed without the lock
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     entries_.clear();
     recent_.swap(freed);
   }
@@ -88,7 +89,7 @@ class MemoryCache {
     uint64_t serial;
   };
 
-  void evict(size_t limit, std::list<Entry>& evicted) {
+  void evict(size_t limit, std::list<Entry>& evicted) REQUIRES(mutex_) {
     while (recent_.size() > 1 && recent_.size() > limit) {
       entries_.erase(recent_.back().key);
       evicted.splice(evicted.begin(), recent_, std::prev(recent_.end()));
@@ -97,7 +98,7 @@ class MemoryCache {
 
   // Only the entry that this build made: it may have been evicted and another be in its place.
   void erase(const Key& key, uint64_t serial) {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     auto found = entries_.find(key);
     if (found != entries_.end() && found->second->serial == serial) {
       recent_.erase(found->second);
@@ -106,10 +107,10 @@ class MemoryCache {
   }
 
   std::function<size_t()> limit_;
-  mutable std::mutex mutex_;
-  std::list<Entry> recent_;  // the last used first
-  std::unordered_map<Key, typename std::list<Entry>::iterator, Hash> entries_;
-  uint64_t last_serial_ = 0;
+  mutable Mutex mutex_;
+  std::list<Entry> recent_ GUARDED_BY(mutex_);  // the last used first
+  std::unordered_map<Key, typename std::list<Entry>::iterator, Hash> entries_ GUARDED_BY(mutex_);
+  uint64_t last_serial_ GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace torch_xla

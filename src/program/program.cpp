@@ -2,6 +2,7 @@
 
 #include "base/env.h"
 #include "base/error.h"
+#include "base/mutex.h"
 #include "metrics/metrics.h"
 #include "program/disk_cache.h"
 #include "program/program_key.h"
@@ -13,7 +14,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <mutex>
 
 namespace torch_xla {
 
@@ -21,11 +21,11 @@ namespace {
 
 // The cache in use; it follows the environment unless initialize_disk_cache() chose a directory.
 struct CacheSlot {
-  std::mutex mutex;
-  std::string chosen;
-  bool readonly = false;
-  std::string directory;  // of `cache`
-  std::shared_ptr<DiskCache> cache;
+  Mutex mutex;
+  std::string chosen GUARDED_BY(mutex);
+  bool readonly GUARDED_BY(mutex) = false;
+  std::string directory GUARDED_BY(mutex);  // of `cache`
+  std::shared_ptr<DiskCache> cache GUARDED_BY(mutex);
 };
 
 CacheSlot& slot() {
@@ -38,15 +38,17 @@ std::shared_ptr<DiskCache> disk_cache() {
   // Without a plugin there is no machine code.
   const bool wanted = env::flag("TORCH_XLA_CACHE") && !pjrt::client().library().empty();
   const std::string by_default = default_cache_directory();
-  std::unique_lock<std::mutex> lock(s.mutex);
+  MutexLock lock(s.mutex);
   const std::string directory = !wanted ? "" : s.chosen.empty() ? by_default : s.chosen;
   const bool readonly = s.readonly;
   if (s.cache && s.directory == directory) {
     return s.cache;
   }
-  lock.unlock();  // opening may warn, through a front end with locks of its own
-  auto opened = std::make_shared<DiskCache>(directory, readonly);
-  lock.lock();
+  std::shared_ptr<DiskCache> opened;
+  {
+    MutexUnlock unlocked(s.mutex);  // opening may warn, through a front end with locks of its own
+    opened = std::make_shared<DiskCache>(directory, readonly);
+  }
   s.cache = opened;
   s.directory = directory;
   return opened;
@@ -181,7 +183,7 @@ std::string default_cache_directory() {
 
 void initialize_disk_cache(const std::string& path, bool readonly) {
   CacheSlot& s = slot();
-  std::lock_guard<std::mutex> lock(s.mutex);
+  MutexLock lock(s.mutex);
   s.chosen = path;
   s.readonly = readonly;
   s.cache = nullptr;

@@ -2,6 +2,7 @@
 
 #include "base/env.h"
 #include "base/hasher.h"
+#include "base/mutex.h"
 #include "pjrt/compile_options.h"
 #include "program/file.h"
 
@@ -9,7 +10,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <mutex>
 #include <vector>
 
 namespace torch_xla {
@@ -63,9 +63,9 @@ std::string library_digest(const std::string& path, DiskCache& cache) {
 
 std::string machine_of(const std::string& library, const std::string& fingerprint,
                        DiskCache& cache) {
-  static std::mutex mutex;
+  static Mutex mutex;
   static std::string path, digest;  // a process has one plugin
-  std::lock_guard<std::mutex> lock(mutex);
+  MutexLock lock(mutex);
   if (digest.empty() || path != library) {
     path = library;
     digest = library_digest(path, cache);

@@ -15,7 +15,7 @@ ProgressLine::~ProgressLine() {
     return;
   }
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     done_ = true;
   }
   done_changed_.notify_one();
@@ -24,8 +24,11 @@ ProgressLine::~ProgressLine() {
 
 void ProgressLine::watch(const std::string& name, std::chrono::milliseconds delay) {
   const auto start = std::chrono::steady_clock::now();
-  std::unique_lock<std::mutex> lock(mutex_);
-  while (!done_changed_.wait_until(lock, start + delay, [this] { return done_; })) {
+  MutexLock lock(mutex_);
+  while (!done_) {
+    if (done_changed_.wait_until(lock, start + delay)) {
+      continue;
+    }
     std::fprintf(stderr, "torch_xla: compiling %s for %.1f s (TORCH_XLA_PROGRESS=0 hides this)\n",
                  name.c_str(), std::chrono::duration<double>(delay).count());
     delay *= 2;

@@ -2,9 +2,10 @@
 // doubled. No delay: none.
 #pragma once
 
+#include "base/mutex.h"
+
 #include <chrono>
-#include <condition_variable>
-#include <mutex>
+
 #include <string>
 #include <thread>
 
@@ -20,9 +21,9 @@ class ProgressLine {
  private:
   void watch(const std::string& name, std::chrono::milliseconds delay);
 
-  std::mutex mutex_;
-  std::condition_variable done_changed_;
-  bool done_ = false;
+  Mutex mutex_;
+  Condition done_changed_;
+  bool done_ GUARDED_BY(mutex_) = false;
   std::thread watcher_;
 };
 

@@ -14,8 +14,8 @@ class SavedValues {
  public:
   SavedValues(const PureEntry& entry, const Tensors& arguments);
 
-  // With the trace lock held, right after the forward node was made.
-  void fill(const PureEntry& entry, const NodePtr& forward);
+  // Right after the forward node was made.
+  void fill(const PureEntry& entry, const NodePtr& forward) REQUIRES(trace_mutex);
   // Hands the values to the saved-tensor hooks, if there are any.
   void pack();
   // The storages that hold the values; throws when one has changed since.
@@ -58,7 +58,7 @@ class PureBackward : public torch::autograd::Node {
   EntryPtr entry_;
   Tensors arguments_;
   const CallNumbers numbers_;
-  std::unique_ptr<SavedValues> saved_;
+  std::unique_ptr<SavedValues> saved_;  // guarded by the node's own mutex, which is PyTorch's
 };
 
 // A node whose edges lead to the arguments and closed-over tensors that need gradients.

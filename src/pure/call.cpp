@@ -178,8 +178,7 @@ NodePtr make_call_node(const std::shared_ptr<const Signature>& signature,
                        const CallNumbers& numbers) {
   TORCH_INTERNAL_ASSERT(numbers.size() == signature->number_kinds.size());
   NodePtr node = c10::make_intrusive<Node>();
-  node->signature = signature.get();
-  node->signature_owner = signature;
+  node->signature = signature;
   node->location = last_location();
   node->operands.reserve(signature->operands.size());
   for (double number : numbers) {

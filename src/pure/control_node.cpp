@@ -311,7 +311,8 @@ class ControlNode {
     return results;
   }
 
-  Value value_of_operand(const Operand& operand, const std::vector<Tensors>& generators) const {
+  Value value_of_operand(const Operand& operand, const std::vector<Tensors>& generators) const
+      REQUIRES(trace_mutex) {
     switch (operand.kind) {
       case Operand::Kind::Argument:
         return value_of(*arguments_[operand.index].unsafeGetTensorImpl());

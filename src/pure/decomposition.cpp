@@ -2,6 +2,7 @@
 
 #include "base/hasher.h"
 #include "base/interrupt.h"
+#include "base/mutex.h"
 #include "pure/pure_function.h"
 #include "record/meta.h"
 
@@ -11,7 +12,6 @@
 
 #include <atomic>
 #include <bit>
-#include <mutex>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -136,10 +136,10 @@ struct Known {
 };
 
 Known& known(const c10::OperatorHandle& op) {
-  static auto* mutex = new std::mutex;
+  static Mutex mutex;
   static auto* table = new std::unordered_map<std::string, std::unique_ptr<Known>>;
   std::string name = c10::toString(op.operator_name());
-  std::lock_guard<std::mutex> lock(*mutex);
+  MutexLock lock(mutex);
   std::unique_ptr<Known>& entry = (*table)[name];
   if (!entry) {
     entry = std::make_unique<Known>(name);

@@ -126,8 +126,8 @@ struct PureEntry {
     ~Derivative();
   };
   mutable Derivative derivative;
-  // How the call last ran as a program of its own (pure/launch.cpp). Guarded by the trace lock.
-  mutable std::shared_ptr<const LaunchPlan> plan;
+  // How the call last ran as a program of its own (pure/launch.cpp).
+  mutable std::shared_ptr<const LaunchPlan> plan GUARDED_BY(trace_mutex);
   // It found a tensor of the trace around it, and must not be used outside of that.
   bool transient = false;
   std::shared_ptr<void> annotation;

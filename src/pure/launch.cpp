@@ -65,7 +65,7 @@ class Launch {
 
  private:
   // Values that are there, or promised by a program; nothing is pending.
-  bool take_leaves() {
+  bool take_leaves() REQUIRES(trace_mutex) {
     leaves_.reserve(operands_.size() + entry_.constants.size());
     for (StorageState* state : operands_) {
       if (state->scope || !state->value()) {
@@ -83,7 +83,7 @@ class Launch {
   }
 
   // A written storage's former buffer, which nothing else holds.
-  std::vector<bool> donatable() const {
+  std::vector<bool> donatable() const REQUIRES(trace_mutex) {
     std::vector<bool> result(leaves_.size(), false);
     for (size_t i = 0; i < entry_.inputs.size(); ++i) {
       const int32_t output = entry_.inputs[i].written;
@@ -94,7 +94,7 @@ class Launch {
     return result;
   }
 
-  void choose_plan() {
+  void choose_plan() REQUIRES(trace_mutex) {
     const auto options = current_options();
     std::vector<bool> donated = donatable();
     if (!entry_.plan || entry_.plan->donated != donated ||
@@ -118,7 +118,8 @@ class Launch {
   }
 
   std::shared_ptr<const LaunchPlan> make_plan(
-      std::vector<bool> donated, const std::map<std::string, std::string>& options) const {
+      std::vector<bool> donated, const std::map<std::string, std::string>& options) const
+      REQUIRES(trace_mutex) {
     auto plan = std::make_shared<LaunchPlan>();
     NodePtr call = make_call_node(entry_.forward, numbers_);
     for (size_t i = 0; i < leaves_.size(); ++i) {
@@ -155,7 +156,7 @@ class Launch {
   }
 
   // Other threads see the new values from now on, and wait for them.
-  void promise_writes() {
+  void promise_writes() REQUIRES(trace_mutex) {
     const std::vector<NodePtr> before = leaves_;
     std::shared_ptr<const Graph> graph(plan_, &plan_->graph);
     execution_.emplace(std::move(graph), std::move(leaves_), plan_->donated, entry_.device);

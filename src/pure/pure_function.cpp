@@ -44,7 +44,7 @@ std::optional<PureFunction::Traced> PureFunction::find(const Query& query, const
   static metrics::Counter& hits = metrics::counter("PureHit");
   std::vector<Traced> alive;  // an entry dropped by another thread must not die under the lock
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     auto [first, last] = table_.equal_range(query.hash);
     for (auto it = first; it != last; ++it) {
       if (it->second->entry->key == query.key) {
@@ -58,7 +58,7 @@ std::optional<PureFunction::Traced> PureFunction::find(const Query& query, const
     }
     hits.add();
     hits_.add();
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     ++info_.hits;
     auto [first, last] = table_.equal_range(query.hash);
     for (auto it = first; it != last; ++it) {
@@ -75,14 +75,7 @@ std::optional<PureFunction::Traced> PureFunction::find(const Query& query, const
 PureFunction::Traced PureFunction::find_or_trace(const Query& query, const Tensors& arguments,
                                                  MakeCallee make, Accepts accepts) {
   // Never waits inside a trace: whoever makes the other one may be waiting for this thread.
-  bool may_wait = current_scope() == nullptr;
-  auto busy = [&] {
-    if (!may_wait) {
-      return false;
-    }
-    auto found = tracing_.find(query.hash);
-    return found != tracing_.end() && found->second != std::this_thread::get_id();
-  };
+  const bool may_wait = current_scope() == nullptr;
   while (true) {
     if (std::optional<Traced> traced = find(query, arguments, accepts)) {
       if (checks()) {
@@ -90,13 +83,15 @@ PureFunction::Traced PureFunction::find_or_trace(const Query& query, const Tenso
       }
       return *traced;
     }
-    std::unique_lock<std::mutex> lock(mutex_);
-    if (!busy()) {
+    MutexLock lock(mutex_);
+    if (!may_wait || !traced_elsewhere(query)) {
       tracing_.try_emplace(query.hash, std::this_thread::get_id());
       ++info_.misses;
       break;
     }
-    traced_.wait(lock, [&] { return !busy(); });
+    while (traced_elsewhere(query)) {
+      traced_.wait(lock);
+    }
   }
   try {
     Traced traced = trace(query, arguments, make);
@@ -108,9 +103,14 @@ PureFunction::Traced PureFunction::find_or_trace(const Query& query, const Tenso
   }
 }
 
+bool PureFunction::traced_elsewhere(const Query& query) const {
+  auto found = tracing_.find(query.hash);
+  return found != tracing_.end() && found->second != std::this_thread::get_id();
+}
+
 void PureFunction::finish(const Query& query) {
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     tracing_.erase(query.hash);
   }
   traced_.notify_all();
@@ -138,7 +138,7 @@ PureFunction::Traced PureFunction::trace(const Query& query, const Tensors& argu
 
 void PureFunction::insert(const Traced& traced) {
   Recent dropped;  // after the lock: what an entry holds may need it
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   ++info_.traces;
   recent_.push_front(traced);
   table_.emplace(traced.entry->hash, recent_.begin());
@@ -160,7 +160,7 @@ void PureFunction::warn_if_often(const PureEntry& entry) {
   constexpr int64_t kOften = 16;
   EntryPtr before;
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     if (info_.traces != kOften || recent_.size() < 2) {
       return;
     }
@@ -187,13 +187,13 @@ void PureFunction::check_again(const PureEntry& entry, const Tensors& arguments)
 }
 
 PureCacheInfo PureFunction::info() const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   return info_;
 }
 
 void PureFunction::clear(bool statistics) {
   Recent dropped;
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   dropped.swap(recent_);
   table_.clear();
   info_.size = 0;

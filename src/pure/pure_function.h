@@ -2,14 +2,13 @@
 // threads that need the same trace at the same time make it once.
 #pragma once
 
+#include "base/mutex.h"
 #include "metrics/metrics.h"
 #include "pure/entry.h"
 
 #include <c10/util/FunctionRef.h>
 
-#include <condition_variable>
 #include <list>
-#include <mutex>
 #include <optional>
 #include <thread>
 #include <unordered_map>
@@ -70,6 +69,7 @@ class PureFunction {
   using Recent = std::list<Traced>;  // newest first
 
   Traced trace(const Query& query, const Tensors& arguments, MakeCallee make);
+  bool traced_elsewhere(const Query& query) const REQUIRES(mutex_);
   void finish(const Query& query);
   void insert(const Traced& traced);
   void warn_if_often(const PureEntry& entry);
@@ -80,12 +80,12 @@ class PureFunction {
   // Per function; PureHit and the like count all of them.
   metrics::Counter &hits_, &misses_, &traces_;
 
-  mutable std::mutex mutex_;
-  std::condition_variable traced_;
-  std::unordered_multimap<uint64_t, Recent::iterator> table_;
-  Recent recent_;
-  std::unordered_map<uint64_t, std::thread::id> tracing_;  // hashes being traced
-  PureCacheInfo info_;
+  mutable Mutex mutex_;
+  Condition traced_;
+  std::unordered_multimap<uint64_t, Recent::iterator> table_ GUARDED_BY(mutex_);
+  Recent recent_ GUARDED_BY(mutex_);
+  std::unordered_map<uint64_t, std::thread::id> tracing_ GUARDED_BY(mutex_);  // their hashes
+  PureCacheInfo info_ GUARDED_BY(mutex_);
 };
 
 // The gradient of an entry as a function of its own, for gradients of gradients. Made on first use,

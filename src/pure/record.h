@@ -12,12 +12,12 @@ NodePtr make_call_node(const std::shared_ptr<const Signature>& signature,
 // The states of the generators among an entry's inputs, at the inputs' places.
 Tensors generator_states(const PureEntry& entry);
 
-// The value of input `index`, with the trace lock held.
+// The value of input `index`.
 Value input_value(const PureEntry& entry, size_t index, const Tensors& arguments,
-                  const Tensors& generator_states);
-// Gives a written input its new value, with the trace lock held.
+                  const Tensors& generator_states) REQUIRES(trace_mutex);
+// Gives a written input its new value.
 void assign_input(const PureEntry& entry, size_t index, const Tensors& arguments,
-                  const Tensors& generator_states, Value value);
+                  const Tensors& generator_states, Value value) REQUIRES(trace_mutex);
 
 // The frame of a value that the gradient saves.
 const TensorType& saved_type(const PureEntry& entry, const PureEntry::Saved& saved);

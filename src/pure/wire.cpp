@@ -167,7 +167,7 @@ class Wiring {
     }
   }
 
-  void wire_results() {
+  void wire_results() REQUIRES(trace_mutex) {
     for (const at::Tensor& tensor : trace_.results) {
       PureEntry::Result result;
       result.dtype = tensor.scalar_type();
@@ -182,7 +182,7 @@ class Wiring {
     }
   }
 
-  void classify(const at::Tensor& tensor, PureEntry::Result& result) {
+  void classify(const at::Tensor& tensor, PureEntry::Result& result) REQUIRES(trace_mutex) {
     for (size_t i = 0; i < trace_.arguments.size(); ++i) {
       if (tensor.is_same(trace_.arguments[i])) {
         result.kind = Kind::Argument;
@@ -213,7 +213,7 @@ class Wiring {
     result.leaf = result.requires_grad && tensor.is_leaf();
   }
 
-  Value value_in_trace(const at::Tensor& tensor) const {
+  Value value_in_trace(const at::Tensor& tensor) const REQUIRES(trace_mutex) {
     StorageState& state = *state_of(tensor);
     if (state.value()) {
       return state.value();
@@ -223,7 +223,7 @@ class Wiring {
   }
 
   // Outputs of the joint graph: results, written inputs, gradients.
-  Graph collect(std::vector<NodePtr>& constants) {
+  Graph collect(std::vector<NodePtr>& constants) REQUIRES(trace_mutex) {
     std::vector<Value> outputs = values_;
     for (size_t i = 0; i < entry_->storages.size(); ++i) {
       entry_->storages[i].output = static_cast<uint32_t>(i);
@@ -261,7 +261,7 @@ class Wiring {
   }
 
   // A gradient may be a tensor from outside as it is (the derivative of w * x, say).
-  Value gradient_value(const at::Tensor& gradient) const {
+  Value gradient_value(const at::Tensor& gradient) const REQUIRES(trace_mutex) {
     StorageState* state = state_of(gradient).get();
     if (state->scope == trace_.scope) {
       return state->value();

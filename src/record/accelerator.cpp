@@ -1,5 +1,6 @@
 #include "record/accelerator.h"
 
+#include "base/mutex.h"
 #include "pjrt/imports.h"
 
 #include <ATen/DeviceAccelerator.h>
@@ -8,7 +9,6 @@
 
 #include <cstdlib>
 #include <map>
-#include <mutex>
 
 namespace torch_xla {
 
@@ -45,8 +45,8 @@ const bool kAnswered = [] {
 
 // Blocks in use by their addresses.
 struct PinnedBlocks {
-  std::mutex mutex;
-  std::map<const char*, size_t> sizes;
+  Mutex mutex;
+  std::map<const char*, size_t> sizes GUARDED_BY(mutex);
 };
 
 PinnedBlocks& pinned_blocks() {
@@ -56,7 +56,7 @@ PinnedBlocks& pinned_blocks() {
 
 void free_pinned(void* data) {
   {
-    std::lock_guard<std::mutex> lock(pinned_blocks().mutex);
+    MutexLock lock(pinned_blocks().mutex);
     pinned_blocks().sizes.erase(static_cast<char*>(data));
   }
   c10::GetCPUAllocator()->raw_deleter()(data);
@@ -66,7 +66,7 @@ struct PinnedAllocator final : c10::Allocator {
   c10::DataPtr allocate(size_t nbytes) override {
     void* data = c10::GetCPUAllocator()->raw_allocate(nbytes);
     if (data != nullptr) {
-      std::lock_guard<std::mutex> lock(pinned_blocks().mutex);
+      MutexLock lock(pinned_blocks().mutex);
       pinned_blocks().sizes[static_cast<char*>(data)] = nbytes;
     }
     return {data, data, &free_pinned, c10::Device(c10::kCPU)};
@@ -86,7 +86,7 @@ c10::Allocator* pinned_memory_allocator() {
 
 bool is_pinned(const void* data) {
   const auto* address = static_cast<const char*>(data);
-  std::lock_guard<std::mutex> lock(pinned_blocks().mutex);
+  MutexLock lock(pinned_blocks().mutex);
   auto after = pinned_blocks().sizes.upper_bound(address);
   if (after == pinned_blocks().sizes.begin()) {
     return false;

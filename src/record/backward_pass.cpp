@@ -1,5 +1,6 @@
 #include "record/backward_pass.h"
 
+#include "base/mutex.h"
 #include "pjrt/client.h"
 #include "trace/tensor.h"
 
@@ -10,7 +11,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -36,26 +36,26 @@ struct EngineQueues : Engine {
 // without a lock; so none of these objects is ever given up, and whichever it finds is served: by
 // its device's thread, or by the owner.
 struct Passes {
-  std::mutex mutex;
-  std::thread::id owner;
-  bool several_threads = false;
-  int depth = 0;
-  Queues devices;
-  std::shared_ptr<ReadyQueue> own;
+  Mutex mutex;
+  std::thread::id owner GUARDED_BY(mutex);
+  bool several_threads GUARDED_BY(mutex) = false;
+  int depth GUARDED_BY(mutex) = 0;
+  Queues devices GUARDED_BY(mutex);
+  std::shared_ptr<ReadyQueue> own GUARDED_BY(mutex);
 
-  void enter() {
+  void enter() REQUIRES(mutex) {
     if (depth++ == 0) {
       EngineQueues::set_of_this_thread(own);
       auto& queues = EngineQueues::of_devices();
       std::fill(queues.begin(), queues.end(), own);
     }
   }
-  void leave() {
+  void leave() REQUIRES(mutex) {
     if (--depth == 0) {
       restore();
     }
   }
-  void restore() const {
+  void restore() const REQUIRES(mutex) {
     std::copy(devices.begin(), devices.end(), EngineQueues::of_devices().begin());
   }
 };
@@ -86,7 +86,7 @@ bool begin_backward_here() {
     return false;
   }
   Passes& all = passes();
-  std::lock_guard lock(all.mutex);
+  MutexLock lock(all.mutex);
   const std::thread::id self = std::this_thread::get_id();
   if (all.owner == std::thread::id()) {
     Engine::get_default_engine().initialize_device_threads_pool();
@@ -106,7 +106,7 @@ bool begin_backward_here() {
 }
 
 void end_backward_here() {
-  std::lock_guard lock(passes().mutex);
+  MutexLock lock(passes().mutex);
   passes().leave();
 }
 

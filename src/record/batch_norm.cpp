@@ -11,13 +11,15 @@ namespace {
 
 using at::Tensor;
 
-std::tuple<Tensor, Tensor, Tensor> native_batch_norm(const Tensor& input,
+std::tuple<Tensor, Tensor, Tensor> native_batch_norm(const Tensor& given,
                                                      const std::optional<Tensor>& weight,
                                                      const std::optional<Tensor>& bias,
                                                      const std::optional<Tensor>& running_mean,
                                                      const std::optional<Tensor>& running_var,
                                                      bool training, double momentum, double eps) {
   at::AutoDispatchBelowADInplaceOrView guard;
+  // The CPU's results lie in the order of a memory format, whatever the input's.
+  const Tensor input = given.contiguous(given.suggest_memory_format());
   bool has_statistics = running_mean && running_mean->defined();
   if (!has_statistics) {
     return at::_native_batch_norm_legit(input, weight, bias, training, momentum, eps);

@@ -137,7 +137,7 @@ const Tensor& as_strided_(const Tensor& self, c10::IntArrayRef sizes, c10::IntAr
 void name_elements(const StatePtr& state, const c10::Storage& storage, at::ScalarType dtype) {
   const auto nbytes = static_cast<int64_t>(storage.nbytes());
   const auto element = static_cast<int64_t>(c10::elementSize(dtype));
-  auto bytes = [&]() -> c10::intrusive_ptr<DeviceData> {
+  auto bytes = [&]() REQUIRES(trace_mutex) -> c10::intrusive_ptr<DeviceData> {
     const Value& value = state->value();
     DeviceData* data = value ? device_data(*value.node) : nullptr;
     const bool alone = data != nullptr && value.node.use_count() == 1;

@@ -1,5 +1,6 @@
 #include "record/eager_call.h"
 
+#include "base/mutex.h"
 #include "eager/host_access.h"
 #include "record/call.h"
 #include "record/generator.h"
@@ -23,8 +24,8 @@ at::Generator draw_generator(const at::Generator& of_device) {
   access.add(state, /*write=*/true);
   access.open();
   auto* words = static_cast<uint64_t*>(access.view(state).mutable_data_ptr());
-  static std::mutex drawing;
-  std::lock_guard<std::mutex> lock(drawing);
+  static Mutex drawing;
+  MutexLock lock(drawing);
   uint64_t seed = words[0] ^ (words[1]++ * 0x9E3779B97F4A7C15ull);
   return at::make_generator<at::CPUGeneratorImpl>(seed);
 }

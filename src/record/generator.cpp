@@ -29,13 +29,18 @@ XlaGenerator::XlaGenerator(int device)
       seed_(c10::default_rng_seed_val) {}
 
 void XlaGenerator::write_state(uint64_t key, uint64_t counter) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   seed_ = key;
   counter_ = counter;
   state_ = at::Tensor();
 }
 
 void XlaGenerator::set_current_seed(uint64_t seed) { write_state(seed, 0); }
+
+uint64_t XlaGenerator::current_seed() const {
+  MutexLock lock(mutex_);
+  return seed_;
+}
 
 uint64_t XlaGenerator::seed() {
   uint64_t random = c10::detail::getNonDeterministicRandom();
@@ -44,7 +49,7 @@ uint64_t XlaGenerator::seed() {
 }
 
 at::Tensor& XlaGenerator::state_tensor() {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   if (!state_.defined()) {
     ScopeGuard outside(nullptr);  // the generator outlives the trace that first draws from it
     state_ = upload(host_words(seed_, counter_), device().index());
@@ -75,20 +80,23 @@ void XlaGenerator::restore(const at::Tensor& state_copy) {
 }
 
 void XlaGenerator::adopt(at::Tensor state) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   state_ = std::move(state);
 }
 
 at::Tensor XlaGenerator::host_state() const {
   at::Tensor state;
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
+    if (!state_.defined()) {
+      return host_words(seed_, counter_);
+    }
     state = state_;
   }
-  return state.defined() ? to_cpu(state) : host_words(seed_, counter_);
+  return to_cpu(state);
 }
 
-void XlaGenerator::set_offset(uint64_t offset) { write_state(seed_, offset); }
+void XlaGenerator::set_offset(uint64_t offset) { write_state(current_seed(), offset); }
 
 uint64_t XlaGenerator::get_offset() const {
   return static_cast<const uint64_t*>(host_state().const_data_ptr())[1];
@@ -118,9 +126,9 @@ XlaGenerator* XlaGenerator::clone_impl() const {
 namespace {
 
 struct DefaultGenerators {
-  std::mutex mutex;
-  std::deque<at::Generator> generators;
-  uint64_t seed = c10::default_rng_seed_val;  // of those not yet made
+  Mutex mutex;
+  std::deque<at::Generator> generators GUARDED_BY(mutex);
+  uint64_t seed GUARDED_BY(mutex) = c10::default_rng_seed_val;  // of those not yet made
 };
 
 DefaultGenerators& defaults() {
@@ -132,20 +140,20 @@ DefaultGenerators& defaults() {
 
 const at::Generator& default_generator(int device) {
   TORCH_CHECK(device >= 0, "expected the index of an xla device, received ", device);
-  auto& [mutex, generators, seed] = defaults();
-  std::lock_guard<std::mutex> lock(mutex);
-  while (generators.size() <= static_cast<size_t>(device)) {
-    generators.push_back(new_generator(static_cast<int>(generators.size())));
-    generators.back().set_current_seed(seed);
+  DefaultGenerators& known = defaults();
+  MutexLock lock(known.mutex);
+  while (known.generators.size() <= static_cast<size_t>(device)) {
+    known.generators.push_back(new_generator(static_cast<int>(known.generators.size())));
+    known.generators.back().set_current_seed(known.seed);
   }
-  return generators[device];
+  return known.generators[device];
 }
 
 void seed_all_devices(uint64_t new_seed) {
-  auto& [mutex, generators, seed] = defaults();
-  std::lock_guard<std::mutex> lock(mutex);
-  seed = new_seed;
-  for (at::Generator& generator : generators) {
+  DefaultGenerators& known = defaults();
+  MutexLock lock(known.mutex);
+  known.seed = new_seed;
+  for (at::Generator& generator : known.generators) {
     generator.set_current_seed(new_seed);
   }
 }

@@ -3,6 +3,8 @@
 // transfers. Thread-safe as PyTorch's generators are (drawing order is the recording order).
 #pragma once
 
+#include "base/mutex.h"
+
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 
@@ -13,7 +15,7 @@ class XlaGenerator : public c10::GeneratorImpl {
   explicit XlaGenerator(int device);
 
   void set_current_seed(uint64_t seed) override;
-  uint64_t current_seed() const override { return seed_; }
+  uint64_t current_seed() const override;
   uint64_t seed() override;
   void set_offset(uint64_t offset) override;
   uint64_t get_offset() const override;
@@ -33,10 +35,10 @@ class XlaGenerator : public c10::GeneratorImpl {
   void write_state(uint64_t key, uint64_t counter);
   at::Tensor host_state() const;
 
-  mutable std::mutex mutex_;
-  uint64_t seed_;
-  uint64_t counter_ = 0;  // of the state not yet on the device
-  at::Tensor state_;
+  mutable Mutex mutex_;
+  uint64_t seed_ GUARDED_BY(mutex_);
+  uint64_t counter_ GUARDED_BY(mutex_) = 0;  // of the state not yet on the device
+  at::Tensor state_ GUARDED_BY(mutex_);
 };
 
 const at::Generator& default_generator(int device);

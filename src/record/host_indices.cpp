@@ -1,16 +1,21 @@
 #include "record/host_indices.h"
 
 #include "base/env.h"
+#include "execution/launch.h"
 #include "host_ops/kernel_call.h"
 #include "pjrt/client.h"
+#include "record/reference.h"
 #include "trace/scope.h"
 #include "trace/tensor.h"
 
 #include <ATen/WrapDimUtils.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/aminmax.h>
+#include <ATen/ops/count_nonzero.h>
+#include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <optional>
 
 namespace torch_xla {
 
@@ -30,14 +35,22 @@ at::Tensor on_host(const at::Tensor& index) {
   if (index.numel() > kLong || !pjrt::client().host_memory()) {
     return {};
   }
-  TraceLock lock;
-  DeviceData* data = device_data(*value_of(*index.unsafeGetTensorImpl()).node);
+  NodePtr leaf;
+  std::optional<InputHold> hold;
+  {
+    TraceLock lock;
+    leaf = value_of(*index.unsafeGetTensorImpl()).node;
+    hold.emplace(std::vector<NodePtr>{leaf}, std::vector<bool>{false});
+  }
+  DeviceData* data = device_data(*leaf);
   pjrt::Buffer* buffer = data == nullptr ? nullptr : data->settled_buffer();
   if (buffer == nullptr || buffer->is_deleted() || !buffer->is_ready()) {
     return {};
   }
+  at::AutoDispatchBelowADInplaceOrView guard;
   return cpu_tensor(data->host(), index.scalar_type(), index.sizes(), index.strides(),
-                    index.storage_offset());
+                    index.storage_offset())
+      .clone();
 }
 
 std::pair<int64_t, int64_t> bounds(const at::Tensor& index) {
@@ -92,6 +105,34 @@ void check_list(const at::Tensor& self, const c10::IValue& indices) {
   }
 }
 
+// x[mask] = values: how many values it takes, the mask says.
+void check_values_under_masks(const at::Tensor& self, const c10::IValue& given,
+                              const at::Tensor& values) {
+  const at::TensorOptions meta = at::TensorOptions().device(at::kMeta);
+  c10::List<std::optional<at::Tensor>> indices;
+  bool masked = false;
+  for (const c10::IValue& element : given.toListRef()) {
+    const at::Tensor index = element.isTensor() ? element.toTensor() : at::Tensor();
+    if (!index.defined()) {
+      indices.push_back(std::nullopt);
+    } else if (!is_mask(index)) {
+      indices.push_back(at::empty(index.sizes(), meta.dtype(at::kLong)));
+    } else if (const at::Tensor mask = on_host(index); mask.defined() && mask.dim() > 0) {
+      at::AutoDispatchBelowADInplaceOrView guard;
+      const int64_t places = at::count_nonzero(mask).item<int64_t>();
+      for (int64_t dim = 0; dim < mask.dim(); ++dim) {
+        indices.push_back(at::empty({places}, meta.dtype(at::kLong)));
+      }
+      masked = true;
+    } else {
+      return;
+    }
+  }
+  if (masked) {
+    check_written_values(at::empty(self.sizes(), meta.dtype(self.scalar_type())), indices, values);
+  }
+}
+
 }  // namespace
 
 void check_host_indices(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments) {
@@ -101,6 +142,9 @@ void check_host_indices(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments
   const at::Tensor& self = arguments[0].toTensor();
   if (arguments[1].isList()) {
     check_list(self, arguments[1]);
+    if (arguments.size() > 2 && arguments[2].isTensor()) {
+      check_values_under_masks(self, arguments[1], arguments[2].toTensor());
+    }
   } else if (arguments.size() > 2 && arguments[1].isInt() && arguments[2].isTensor() &&
              self.dim() > 0 && !is_mask(arguments[2].toTensor())) {
     check(arguments[2].toTensor(), self, at::maybe_wrap_dim(arguments[1].toInt(), self.dim()),

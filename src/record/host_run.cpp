@@ -44,6 +44,9 @@ void write_back(const c10::IValue& target, const c10::IValue& computed) {
     }
     if (targets[i].sizes() != values[i].sizes()) {
       targets[i].resize_(values[i].sizes());
+      // Some kernels choose the order in memory of what they resize: nonzero.
+      targets[i].unsafeGetTensorImpl()->set_sizes_and_strides(values[i].sizes(),
+                                                              values[i].strides());
     }
     copy_from_cpu(targets[i], values[i]);
   }

@@ -4,6 +4,7 @@
 #include "record/plan.h"
 
 #include <algorithm>
+#include <atomic>
 #include <unordered_set>
 
 namespace torch_xla {
@@ -188,8 +189,16 @@ bool is_arithmetic(const std::string& name) {
 
 }  // namespace
 
+namespace {
+std::atomic<uint64_t> next_serial{1};
+}
+
 OpInfo::OpInfo(const OperatorHandle& handle)
-    : op(handle), name(full_name(handle)), functional(handle), host{handle, {}, {}, false} {
+    : serial(next_serial.fetch_add(1)),
+      op(handle),
+      name(full_name(handle)),
+      functional(handle),
+      host{handle, {}, {}, false} {
   const FunctionSchema& schema = handle.schema();
   for (const Argument& argument : schema.arguments()) {
     scalar_arguments.push_back(is_scalar_argument(argument));
@@ -229,8 +238,6 @@ OpInfo::OpInfo(const OperatorHandle& handle)
   counter = &metrics::counter((lowering != nullptr ? "xla::" : "aten::") + short_name);
 }
 
-OpInfo::~OpInfo() = default;
-
 namespace {
 
 class OpInfos {
@@ -240,7 +247,7 @@ class OpInfos {
         c10::Dispatcher::singleton().addRegistrationListener(std::make_unique<Listener>(*this));
   }
   OpInfo& of(const OperatorHandle& op) {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     std::unique_ptr<OpInfo>& slot = infos_[op.operator_name()];
     if (!slot) {
       slot = std::make_unique<OpInfo>(op);
@@ -255,13 +262,13 @@ class OpInfos {
     void onOperatorRegistered(const OperatorHandle&) override {}
     void onOperatorDeregistered(const OperatorHandle& op) override {
       infos_.forget(op);
-      forget_host_op(op);
+      forget_removed_ops();
     }
     OpInfos& infos_;
   };
 
   void forget(const OperatorHandle& op) {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     for (auto info = infos_.begin(); info != infos_.end();) {
       if (info->second->op == op || info->second->functional == op) {
         retired_.push_back(std::move(info->second));
@@ -272,9 +279,10 @@ class OpInfos {
     }
   }
 
-  std::mutex mutex_;
-  std::unordered_map<c10::OperatorName, std::unique_ptr<OpInfo>> infos_;
-  std::vector<std::unique_ptr<OpInfo>> retired_;  // recorded nodes refer to their plans
+  Mutex mutex_;
+  std::unordered_map<c10::OperatorName, std::unique_ptr<OpInfo>> infos_ GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<OpInfo>> retired_
+      GUARDED_BY(mutex_);  // other threads may be recording
   c10::RegistrationHandleRAII listener_{nullptr};
 };
 

@@ -1,7 +1,8 @@
-// What the recorder needs to know of an operator, worked out once from its schema. Immutable but
-// for the table of call plans; kept for the life of the process; safe from any thread.
+// What the recorder needs to know of an operator, worked out once from its schema. Immutable; kept
+// for the life of the process; safe from any thread.
 #pragma once
 
+#include "base/mutex.h"
 #include "eager/host_call.h"
 #include "lower/table.h"
 #include "metrics/metrics.h"
@@ -9,14 +10,11 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <unordered_map>
 #include <vector>
 
 namespace torch_xla {
-
-struct CallPlan;
 
 // Which arguments of an operator say what slice of a dimension it is about (record/slice.h).
 struct SliceArguments {
@@ -31,8 +29,8 @@ struct SliceArguments {
 
 struct OpInfo {
   explicit OpInfo(const c10::OperatorHandle& op);
-  ~OpInfo();
 
+  const uint64_t serial;  // of all there have been
   c10::OperatorHandle op;
   std::string name;  // "aten::add_.Tensor"
 
@@ -64,9 +62,6 @@ struct OpInfo {
   bool takes_cpu_tensors = false;       // indices, and what arithmetic is done with
   eager::HostOperator host;             // how eager mode runs it on host memory
   metrics::Counter* counter = nullptr;  // xla::<op> or aten::<op>
-
-  std::mutex mutex;  // guards `plans`
-  std::unordered_map<uint64_t, std::unique_ptr<CallPlan>> plans;
 };
 
 OpInfo& op_info(const c10::OperatorHandle& op);

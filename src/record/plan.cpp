@@ -1,5 +1,7 @@
 #include "record/plan.h"
 
+#include "base/mutex.h"
+#include "base/recent_map.h"
 #include "host_ops/host_ops.h"
 #include "ir/window.h"
 #include "pjrt/client.h"
@@ -9,7 +11,6 @@
 #include "values/internal_ops.h"
 
 #include <algorithm>
-#include <mutex>
 
 namespace torch_xla {
 
@@ -19,10 +20,16 @@ bool is_dtype_argument(const c10::Argument& argument) {
   return argument.real_type()->str().find("ScalarType") != std::string::npos;
 }
 
+// A plan whose signature is being written.
+struct Draft {
+  CallPlan plan;
+  Signature signature;
+};
+
 // Builds the signature's arguments; positions count the call's tensors and numbers in order.
 class AttributeBuilder {
  public:
-  AttributeBuilder(const OpInfo& info, CallPlan& plan) : info_(info), plan_(plan) {}
+  AttributeBuilder(const OpInfo& info, Draft& draft) : info_(info), draft_(draft) {}
 
   Attribute attribute(const c10::IValue& value, const c10::Argument& argument, bool drop) {
     if (value.isTensor()) {
@@ -57,8 +64,8 @@ class AttributeBuilder {
   }
 
   Attribute number(Number::Kind kind, NumberRef ref) {
-    ref.slot = static_cast<int32_t>(plan_.signature.number_kinds.size());
-    plan_.signature.number_kinds.push_back(kind);
+    ref.slot = static_cast<int32_t>(draft_.signature.number_kinds.size());
+    draft_.signature.number_kinds.push_back(kind);
     return ref;
   }
 
@@ -74,12 +81,12 @@ class AttributeBuilder {
       ref.dtype = tensor.scalar_type();
       return number(number_of(tensor.item()).kind, ref);
     }
-    plan_.is_operand.push_back(!drop);
+    draft_.plan.is_operand.push_back(!drop);
     if (drop) {
       return OperandRef{-1};
     }
-    plan_.signature.operands.push_back(window_of(tensor));
-    return OperandRef{static_cast<int32_t>(plan_.signature.operands.size()) - 1};
+    draft_.signature.operands.push_back(window_of(tensor));
+    return OperandRef{static_cast<int32_t>(draft_.signature.operands.size()) - 1};
   }
 
   template <typename T>
@@ -122,13 +129,13 @@ class AttributeBuilder {
   }
 
   const OpInfo& info_;
-  CallPlan& plan_;
+  Draft& draft_;
 };
 
 // Arguments in the order of `op`, placed where `functional` has them; out= tensors are dropped.
 void build_arguments(const OpInfo& info, const Call& call, c10::ArrayRef<c10::IValue> arguments,
-                     CallPlan& plan) {
-  AttributeBuilder builder(info, plan);
+                     Draft& draft) {
+  AttributeBuilder builder(info, draft);
   const auto& schema = info.op.schema().arguments();
   std::vector<Attribute> own;
   for (size_t i = 0; i < arguments.size(); ++i) {
@@ -138,9 +145,9 @@ void build_arguments(const OpInfo& info, const Call& call, c10::ArrayRef<c10::IV
                          : builder.attribute(arguments[i], schema[i], drop));
   }
   for (int source : info.argument_source) {
-    plan.signature.arguments.push_back(source >= 0 ? own[source] : Attribute());
+    draft.signature.arguments.push_back(source >= 0 ? own[source] : Attribute());
   }
-  number_starts(plan.signature);
+  number_starts(draft.signature);
 }
 
 OutputSpec spec_of(const at::Tensor& tensor) {
@@ -189,22 +196,22 @@ std::optional<IValues> learn_results(const OpInfo& info, c10::ArrayRef<c10::IVal
   return run_checked(info, info.functional, functional);
 }
 
-void add_results(const OpInfo& info, const IValues& returned, CallPlan& plan) {
+void add_results(const OpInfo& info, const IValues& returned, Draft& draft) {
   size_t fresh = fresh_returns(info);
   auto add = [&](const at::Tensor& tensor, int argument, int element) {
     CallPlan::Result result;
     result.argument = argument;
     result.element = element;
-    result.output = tensor.defined() ? static_cast<int>(plan.signature.outputs.size()) : -1;
-    plan.signature.outputs.push_back(spec_of(tensor));
-    plan.results.push_back(result);
+    result.output = tensor.defined() ? static_cast<int>(draft.signature.outputs.size()) : -1;
+    draft.signature.outputs.push_back(spec_of(tensor));
+    draft.plan.results.push_back(result);
   };
   for (size_t r = 0; r < returned.size(); ++r) {
     int argument = r < fresh ? -1 : static_cast<int>(info.mutated[r - fresh]);
     std::vector<at::Tensor> tensors = flatten_tensors({returned[r]});
     bool list = returned[r].isList();
     if (r < fresh) {
-      plan.return_lengths.push_back(list ? static_cast<int>(tensors.size()) : -1);
+      draft.plan.return_lengths.push_back(list ? static_cast<int>(tensors.size()) : -1);
     }
     for (size_t e = 0; e < tensors.size(); ++e) {
       add(tensors[e], argument, list ? static_cast<int>(e) : -1);
@@ -222,15 +229,15 @@ bool indexes_by_mask(const OpInfo& info, const Call& call) {
   });
 }
 
-void choose_tier(const OpInfo& info, CallPlan& plan) {
+void choose_tier(const OpInfo& info, Draft& draft) {
   if (info.lowering != nullptr) {
-    plan.signature.tier = Tier::Direct;
-    plan.signature.lower = info.lowering->function;
-    plan.signature.cheap = (info.lowering->flags & kCheap) != 0;
+    draft.signature.tier = Tier::Direct;
+    draft.signature.lower = info.lowering->function;
+    draft.signature.cheap = (info.lowering->flags & kCheap) != 0;
     return;
   }
-  plan.signature.tier = Tier::Host;
-  plan.recorded = host_calls_available();
+  draft.signature.tier = Tier::Host;
+  draft.plan.recorded = host_calls_available();
 }
 
 bool writes_one_value(const OpInfo& info) {
@@ -259,24 +266,25 @@ bool memory_is_the_hosts() { return pjrt::client().host_memory() && !spmd_enable
 // An in-place operator never changes its tensor's shape (a few CPU kernels do, by accident). What
 // else writes its arguments (an observer its ranges) gives them their size with the first call.
 void check_written_shapes(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments,
-                          const CallPlan& plan) {
-  for (const CallPlan::Result& result : plan.results) {
+                          const Draft& draft) {
+  for (const CallPlan::Result& result : draft.plan.results) {
     if (result.argument < 0 || result.output < 0 || info.resizes_outputs || info.resizes_state) {
       continue;
     }
     const c10::IValue& argument = arguments[result.argument];
     const at::Tensor& written =
         result.element < 0 ? argument.toTensor() : argument.toListRef()[result.element].toTensor();
-    c10::IntArrayRef sizes(plan.signature.outputs[result.output].sizes);
+    c10::IntArrayRef sizes(draft.signature.outputs[result.output].sizes);
     TORCH_CHECK(written.sizes() == sizes, info.name, ": output with shape ", written.sizes(),
                 " doesn't match the broadcast shape ", sizes);
   }
 }
 
-std::unique_ptr<CallPlan> make_plan(const OpInfo& info, const Call& call,
-                                    c10::ArrayRef<c10::IValue> arguments) {
-  auto plan = std::make_unique<CallPlan>();
-  plan->key.assign(call.key.begin(), call.key.end());
+CallPlanPtr make_plan(const OpInfo& info, const Call& call, c10::ArrayRef<c10::IValue> arguments) {
+  Draft draft;
+  CallPlan& plan = draft.plan;
+  plan.op = info.serial;
+  plan.key.assign(call.key.begin(), call.key.end());
   TORCH_CHECK_NOT_IMPLEMENTED(!info.returns_view, info.name,
                               " makes a view, which is not supported on the xla device: use a "
                               "copy (",
@@ -288,59 +296,83 @@ std::unique_ptr<CallPlan> make_plan(const OpInfo& info, const Call& call,
                 "single memory location. Please clone() the tensor before performing the "
                 "operation. (",
                 info.name, ")");
-    plan->recorded = false;
-    plan->in_memory = true;
-    return plan;
+    plan.recorded = false;
+    plan.in_memory = true;
+    return std::make_shared<const CallPlan>(std::move(plan));
   }
   bool dynamic = info.dynamic_shape && (info.lowering == nullptr || indexes_by_mask(info, call));
   bool out_without_functional = info.resizes_outputs && !info.has_functional;
-  plan->recorded = false;
+  plan.recorded = false;
   if (dynamic || !info.only_tensor_returns || out_without_functional) {
-    return plan;
+    return std::make_shared<const CallPlan>(std::move(plan));
   }
   std::optional<IValues> returned = learn_results(info, arguments);
   if (!returned || returned->size() != fresh_returns(info) + info.mutated.size()) {
-    return plan;
+    return std::make_shared<const CallPlan>(std::move(plan));
   }
-  plan->recorded = true;
-  plan->signature.op = info.has_functional ? info.functional_name : info.name;
-  build_arguments(info, call, arguments, *plan);
-  add_results(info, *returned, *plan);
-  check_written_shapes(info, arguments, *plan);
-  choose_tier(info, *plan);
+  plan.recorded = true;
+  draft.signature.op = info.has_functional ? info.functional_name : info.name;
+  build_arguments(info, call, arguments, draft);
+  add_results(info, *returned, draft);
+  check_written_shapes(info, arguments, draft);
+  choose_tier(info, draft);
   if (info.random) {
-    plan->signature.random = true;
-    plan->signature.operands.push_back({DType::UInt64, {2}, {1}, 0});
-    plan->signature.outputs.push_back(generator_spec());
+    draft.signature.random = true;
+    draft.signature.operands.push_back({DType::UInt64, {2}, {1}, 0});
+    draft.signature.outputs.push_back(generator_spec());
   }
-  finish_signature(plan->signature);
-  register_host_op(plan->signature, info.has_functional ? info.functional : info.op);
-  return plan;
+  plan.signature = intern(std::move(draft.signature));
+  register_host_op(*plan.signature, info.has_functional ? info.functional : info.op);
+  return std::make_shared<const CallPlan>(std::move(plan));
+}
+
+// The plans of calls that come again; those of shapes that never do are forgotten.
+class Plans {
+ public:
+  CallPlanPtr find(const OpInfo& info, const Call& call) {
+    MutexLock lock(mutex_);
+    CallPlanPtr* known = recent_.find(hash(info, call));
+    const bool fits =
+        known != nullptr && (*known)->op == info.serial &&
+        std::equal((*known)->key.begin(), (*known)->key.end(), call.key.begin(), call.key.end());
+    return fits ? *known : nullptr;
+  }
+
+  void add(const OpInfo& info, const Call& call, CallPlanPtr plan) {
+    MutexLock lock(mutex_);
+    recent_.get_or_add(hash(info, call), nullptr) = std::move(plan);
+  }
+
+  size_t size() {
+    MutexLock lock(mutex_);
+    return recent_.size();
+  }
+
+ private:
+  static uint64_t hash(const OpInfo& info, const Call& call) {
+    return call.hash ^ (info.serial * 0x9E3779B97F4A7C15ull);
+  }
+
+  Mutex mutex_;
+  RecentMap<uint64_t, CallPlanPtr> recent_ GUARDED_BY(mutex_){kMostPlans};
+};
+
+Plans& plans() {
+  static auto* instance = new Plans;
+  return *instance;
 }
 
 }  // namespace
 
-const CallPlan& find_plan(OpInfo& info, const Call& call, c10::ArrayRef<c10::IValue> arguments) {
-  auto matches = [&](const CallPlan& plan) {
-    return plan.key.size() == call.key.size() &&
-           std::equal(plan.key.begin(), plan.key.end(), call.key.begin());
-  };
-  {
-    std::lock_guard<std::mutex> lock(info.mutex);
-    auto found = info.plans.find(call.hash);
-    for (CallPlan* plan = found == info.plans.end() ? nullptr : found->second.get();
-         plan != nullptr; plan = plan->next.get()) {
-      if (matches(*plan)) {
-        return *plan;
-      }
-    }
+CallPlanPtr find_plan(const OpInfo& info, const Call& call, c10::ArrayRef<c10::IValue> arguments) {
+  CallPlanPtr plan = plans().find(info, call);
+  if (plan == nullptr) {
+    plan = make_plan(info, call, arguments);
+    plans().add(info, call, plan);
   }
-  std::unique_ptr<CallPlan> made = make_plan(info, call, arguments);
-  std::lock_guard<std::mutex> lock(info.mutex);
-  std::unique_ptr<CallPlan>& slot = info.plans[call.hash];
-  made->next = std::move(slot);  // another thread may have made the same plan: harmless
-  slot = std::move(made);
-  return *slot;
+  return plan;
 }
+
+size_t plan_count() { return plans().size(); }
 
 }  // namespace torch_xla

@@ -1,5 +1,6 @@
 // What to do for one kind of call: made on the first such call, by running the operator on meta
-// tensors (so that PyTorch's own checks and messages apply), then reused. Immutable.
+// tensors (so that PyTorch's own checks and messages apply), then reused while such calls come.
+// Immutable.
 #pragma once
 
 #include "record/call.h"
@@ -7,8 +8,8 @@
 namespace torch_xla {
 
 struct CallPlan {
+  uint64_t op = 0;  // OpInfo::serial
   std::vector<int64_t> key;
-  std::unique_ptr<CallPlan> next;  // another call with the same hash
 
   // False: the operator cannot be recorded (sizes depend on values, or no host call is possible);
   // it runs on the CPU at once.
@@ -16,7 +17,7 @@ struct CallPlan {
   // It writes through an expanded dimension, one element several times: PyTorch's kernel refuses
   // that or knows what it means, on the values' own memory.
   bool in_memory = false;
-  Signature signature;  // of the functional operator
+  SignaturePtr signature;  // of the functional operator
 
   // Per xla tensor of the call: is it an operand? (Shape-only and out= arguments are not.)
   std::vector<bool> is_operand;
@@ -32,7 +33,13 @@ struct CallPlan {
   std::vector<int> return_lengths;
 };
 
-// The plan for this call, cached in `info`. Throws the operator's own errors.
-const CallPlan& find_plan(OpInfo& info, const Call& call, c10::ArrayRef<c10::IValue> arguments);
+using CallPlanPtr = std::shared_ptr<const CallPlan>;
+
+// The plan for this call, known or made now. Throws the operator's own errors.
+CallPlanPtr find_plan(const OpInfo& info, const Call& call, c10::ArrayRef<c10::IValue> arguments);
+
+// The process keeps at most so many plans, of which at least half are those used last.
+constexpr size_t kMostPlans = size_t{1} << 14;
+size_t plan_count();
 
 }  // namespace torch_xla

@@ -46,7 +46,7 @@ void watch_growth() {
 void add_starts(const CallPlan& plan, const Call& call, Node& node) {
   size_t operand = 0;
   for (size_t i = 0; i < call.tensors.size(); ++i) {
-    if (plan.is_operand[i] && plan.signature.operands[operand++].start >= 0) {
+    if (plan.is_operand[i] && plan.signature->operands[operand++].start >= 0) {
       node.numbers.push_back(Number::of(static_cast<int64_t>(call.tensors[i]->storage_offset())));
     }
   }
@@ -54,13 +54,13 @@ void add_starts(const CallPlan& plan, const Call& call, Node& node) {
 
 NodePtr make_op_node(const CallPlan& plan, const Call& call) {
   NodePtr node = c10::make_intrusive<Node>();
-  node->signature = &plan.signature;
+  node->signature = plan.signature;
   node->numbers.assign(call.numbers.begin(), call.numbers.end());
-  if (call.numbers.size() < plan.signature.number_kinds.size()) {
+  if (call.numbers.size() < plan.signature->number_kinds.size()) {
     add_starts(plan, call, *node);
   }
   node->location = last_location();
-  node->operands.reserve(plan.signature.operands.size());
+  node->operands.reserve(plan.signature->operands.size());
   return node;
 }
 
@@ -110,7 +110,7 @@ std::vector<Target> make_targets(const OpInfo& info, const CallPlan& plan, int d
     if (result.output < 0) {
       continue;
     }
-    const OutputSpec& spec = plan.signature.outputs[result.output];
+    const OutputSpec& spec = plan.signature->outputs[result.output];
     targets[i].fresh = result.argument < 0;
     if (targets[i].fresh) {
       targets[i].tensor = new_result(spec, device);
@@ -155,11 +155,11 @@ void link(const CallPlan& plan, const Call& call, const NodePtr& node,
     if (targets[i].fresh) {
       assign_value(*targets[i].tensor.unsafeGetTensorImpl(), {node, output});
     } else {
-      write_value(targets[i].tensor, {node, output}, plan.signature.outputs[output]);
+      write_value(targets[i].tensor, {node, output}, plan.signature->outputs[output]);
     }
   }
   if (generator_state.defined()) {
-    auto last = static_cast<uint32_t>(plan.signature.outputs.size() - 1);
+    auto last = static_cast<uint32_t>(plan.signature->outputs.size() - 1);
     assign_value(*generator_state.unsafeGetTensorImpl(), {node, last});
   }
 }
@@ -269,7 +269,8 @@ void record_op(OpInfo& info, torch::jit::Stack* stack) {
   c10::ArrayRef<c10::IValue> arguments(first, count);
   check_host_indices(info, arguments);
   Call call = read_call(info, first, count);
-  const CallPlan& plan = find_plan(info, call, arguments);
+  const CallPlanPtr found = find_plan(info, call, arguments);
+  const CallPlan& plan = *found;
   info.counter->add();
   if (info.mutates()) {
     check_overlaps(info, arguments);
@@ -295,7 +296,7 @@ void record_op(OpInfo& info, torch::jit::Stack* stack) {
   }
   at::Generator generator;
   at::Tensor generator_state;
-  if (plan.signature.random) {
+  if (plan.signature->random) {
     if (!call.numbers.empty()) {
       check_draw(info, arguments);
     }

@@ -1,6 +1,8 @@
 #include "record/reference.h"
 
 #include "base/interrupt.h"
+#include "base/mutex.h"
+#include "base/recent_map.h"
 #include "host_ops/one_thread.h"
 #include "trace/tensor.h"
 
@@ -14,8 +16,6 @@
 #include <c10/util/Exception.h>
 
 #include <functional>
-#include <mutex>
-#include <set>
 #include <unordered_map>
 
 namespace torch_xla {
@@ -104,17 +104,17 @@ std::optional<IValues> ask_cpu(const OpInfo& info, const c10::OperatorHandle& op
 class Agreed {
  public:
   bool contains(const std::string& kinds) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    return kinds_.count(kinds) != 0;
+    MutexLock lock(mutex_);
+    return kinds_.find(kinds) != nullptr;
   }
   void add(std::string kinds) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    kinds_.insert(std::move(kinds));
+    MutexLock lock(mutex_);
+    kinds_.get_or_add(kinds, true);
   }
 
  private:
-  std::mutex mutex_;
-  std::set<std::string> kinds_;
+  Mutex mutex_;
+  RecentMap<std::string, bool> kinds_ GUARDED_BY(mutex_){size_t{1} << 12};
 };
 
 struct Kinds {
@@ -207,14 +207,7 @@ void check_index_put(const c10::OperatorHandle& op, const IValues& meta_argument
   for (const at::Tensor& index : flatten_tensors({meta_arguments[1]})) {
     indices.push_back(index.defined() ? std::optional(index) : std::nullopt);
   }
-  const at::Tensor place = at::index(meta_arguments[0].toTensor(), indices);
-  const at::Tensor& values = meta_arguments[2].toTensor();
-  c10::IntArrayRef sizes = values.sizes();
-  while (sizes.size() > static_cast<size_t>(place.dim()) && sizes.front() == 1) {
-    sizes = sizes.slice(1);
-  }
-  TORCH_CHECK(at::is_expandable_to(sizes, place.sizes()), "shape mismatch: value tensor of shape ",
-              values.sizes(), " cannot be broadcast to indexing result of shape ", place.sizes());
+  check_written_values(meta_arguments[0].toTensor(), indices, meta_arguments[2].toTensor());
 }
 
 void check_representable(const OpInfo& info, const std::optional<IValues>& results) {
@@ -289,6 +282,18 @@ class SharedZeros {
 };
 
 }  // namespace
+
+void check_written_values(const at::Tensor& meta_self,
+                          const c10::List<std::optional<at::Tensor>>& meta_indices,
+                          const at::Tensor& values) {
+  const at::Tensor place = at::index(meta_self, meta_indices);
+  c10::IntArrayRef sizes = values.sizes();
+  while (sizes.size() > static_cast<size_t>(place.dim()) && sizes.front() == 1) {
+    sizes = sizes.slice(1);
+  }
+  TORCH_CHECK(at::is_expandable_to(sizes, place.sizes()), "shape mismatch: value tensor of shape ",
+              values.sizes(), " cannot be broadcast to indexing result of shape ", place.sizes());
+}
 
 std::optional<IValues> run_checked(const OpInfo& info, const c10::OperatorHandle& op,
                                    const IValues& arguments) {

@@ -11,6 +11,11 @@ namespace torch_xla {
 std::optional<IValues> run_checked(const OpInfo& info, const c10::OperatorHandle& op,
                                    const IValues& arguments);
 
+// Throws the CPU's error when values do not fit where indices (without masks) put them.
+void check_written_values(const at::Tensor& meta_self,
+                          const c10::List<std::optional<at::Tensor>>& meta_indices,
+                          const at::Tensor& values);
+
 // Numbers are no part of a plan, so each draw's are checked, on no elements: bernoulli_(2).
 void check_draw(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments);
 

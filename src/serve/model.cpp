@@ -1,4 +1,5 @@
 #include "base/error.h"
+#include "base/mutex.h"
 #include "pjrt/client.h"
 #include "program/program.h"
 #include "serve/dtypes.h"
@@ -8,7 +9,6 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <mutex>
 #include <sstream>
 
 namespace torch_xla::serve {
@@ -88,7 +88,7 @@ struct Model::State {
   std::vector<size_t> parameter_of;      // of each input
   // Parameters that a run replaces by what it returns after its outputs. Then runs take turns.
   std::vector<size_t> changed;
-  std::mutex turn;
+  Mutex turn;
 };
 
 Model::Model(const std::string& folder, const std::string& function)
@@ -147,9 +147,9 @@ std::vector<Array> Model::run(const std::vector<Array>& inputs) const {
     throw Error("the program takes " + std::to_string(state_->inputs.size()) +
                 " inputs, and was given " + std::to_string(inputs.size()));
   }
-  std::unique_lock<std::mutex> turn(state_->turn, std::defer_lock);
+  std::optional<MutexLock> turn;
   if (!state_->changed.empty()) {
-    turn.lock();
+    turn.emplace(state_->turn);
   }
   std::vector<pjrt::BufferPtr> given = state_->weights;
   for (size_t i = 0; i < inputs.size(); ++i) {

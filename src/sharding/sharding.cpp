@@ -2,11 +2,11 @@
 
 #include "base/error.h"
 #include "base/hasher.h"
+#include "base/mutex.h"
 
 #include <charconv>
 #include <cstring>
 #include <memory>
-#include <mutex>
 #include <numeric>
 #include <unordered_map>
 
@@ -29,9 +29,9 @@ std::string joined(Ints values) {
 }
 
 ShardingPtr intern(std::unique_ptr<Sharding> sharding) {
-  static auto* mutex = new std::mutex;
+  static Mutex mutex;
   static auto* table = new std::unordered_map<std::string, std::unique_ptr<Sharding>>;
-  std::lock_guard<std::mutex> lock(*mutex);
+  MutexLock lock(mutex);
   return table->try_emplace(sharding->text(), std::move(sharding)).first->second.get();
 }
 

@@ -67,7 +67,7 @@ void check_sharding(const at::Tensor& tensor, ShardingPtr sharding) {
 }
 
 // The tensor's own value as a row-major array of `frame`, or of its sizes.
-Value read_as(const at::Tensor& tensor, const TensorType& frame) {
+Value read_as(const at::Tensor& tensor, const TensorType& frame) REQUIRES(trace_mutex) {
   const Value& value = value_of(*tensor.unsafeGetTensorImpl());
   if (value.type() == frame) {
     return value;
@@ -75,7 +75,8 @@ Value read_as(const at::Tensor& tensor, const TensorType& frame) {
   return make_read(value, {frame.dtype, frame.dims, row_major_strides(frame.dims), 0});
 }
 
-void check_conflict(const at::Tensor& tensor, const StorageState& state, ShardingPtr sharding) {
+void check_conflict(const at::Tensor& tensor, const StorageState& state, ShardingPtr sharding)
+    REQUIRES(trace_mutex) {
   const auto* known = state.annotation.get();
   if (known != nullptr && known->sharding->is_tiled() && known->sharding != sharding) {
     throw Error("a tensor of shape " + shape_text(tensor.sizes()) + " is marked as " +
@@ -130,7 +131,7 @@ at::Tensor new_tensor(const at::Tensor& like, c10::IntArrayRef sizes) {
   return empty_tensor(like.scalar_type(), sizes, row_major_strides(sizes), like.device().index());
 }
 
-Value row_major_value(const at::Tensor& tensor) {
+Value row_major_value(const at::Tensor& tensor) REQUIRES(trace_mutex) {
   const Value& value = value_of(*tensor.unsafeGetTensorImpl());
   TensorType type{tensor.scalar_type(), Dims(tensor.sizes().begin(), tensor.sizes().end())};
   return value.type() == type && covers(tensor) && tensor.is_contiguous()

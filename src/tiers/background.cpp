@@ -91,7 +91,7 @@ class Queue {
   void watch_exit() { on_exit(&Queue::at_exit, nullptr); }
 
   void submit(JobPtr job) {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     if (stopping_) {
       return;
     }
@@ -106,35 +106,37 @@ class Queue {
   }
 
   void wait_until_idle() {
-    std::unique_lock<std::mutex> lock(mutex_);
-    changed_.wait(lock, [this] { return working_ == 0 && jobs_.empty(); });
+    MutexLock lock(mutex_);
+    while (working_ > 0 || !jobs_.empty()) {
+      changed_.wait(lock);
+    }
   }
 
   // Somebody waits: on a thread of its own, so that the wait can be broken off.
   void run_apart(JobPtr job) {
     {
-      std::lock_guard<std::mutex> lock(mutex_);
+      MutexLock lock(mutex_);
       watch_exit_once();
       ++working_;
     }
     start_thread([this, job = std::move(job)]() mutable {
       job->run(true);
       job.reset();
-      std::lock_guard<std::mutex> lock(mutex_);
+      MutexLock lock(mutex_);
       --working_;
       changed_.notify_all();
     });
   }
 
  private:
-  void watch_exit_once() {
+  void watch_exit_once() REQUIRES(mutex_) {
     if (!std::exchange(watching_, true)) {
       watch_exit();
     }
   }
 
   // The one most wanted, the oldest of those; those that nobody waits for any more are dropped.
-  JobPtr next() {
+  JobPtr next() REQUIRES(mutex_) {
     std::erase_if(jobs_, [](const JobPtr& job) { return job->abandoned() || job->done(); });
     auto most = std::max_element(jobs_.begin(), jobs_.end(), [](const JobPtr& x, const JobPtr& y) {
       return x->wanted() < y->wanted();
@@ -150,9 +152,11 @@ class Queue {
   void work() {
     lower_priority();
     warm_up();
-    std::unique_lock<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     while (true) {
-      changed_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
+      while (!stopping_ && jobs_.empty()) {
+        changed_.wait(lock);
+      }
       if (stopping_) {
         return;
       }
@@ -162,10 +166,11 @@ class Queue {
         continue;
       }
       ++working_;
-      lock.unlock();
-      job->run(false);
-      job.reset();
-      lock.lock();
+      {
+        MutexUnlock unlocked(mutex_);
+        job->run(false);
+        job.reset();
+      }
       --working_;
       changed_.notify_all();
     }
@@ -179,23 +184,27 @@ class Queue {
     if (getpid() != queue.process_) {
       return;  // a forked child has no such threads
     }
-    std::unique_lock<std::mutex> lock(queue.mutex_);
+    MutexLock lock(queue.mutex_);
     queue.stopping_ = true;
     queue.jobs_.clear();
     queue.changed_.notify_all();
-    if (!queue.changed_.wait_for(lock, kPatienceAtExit, [&] { return queue.working_ == 0; })) {
-      std::fflush(nullptr);
-      _exit(status);
+    const auto deadline = std::chrono::steady_clock::now() + kPatienceAtExit;
+    while (queue.working_ > 0) {
+      if (!queue.changed_.wait_until(lock, deadline)) {
+        std::fflush(nullptr);
+        _exit(status);
+      }
     }
   }
 
   const pid_t process_ = getpid();
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<JobPtr> jobs_;
-  size_t threads_ = 0, working_ = 0;
-  bool stopping_ = false;
-  bool watching_ = false;
+  Mutex mutex_;
+  Condition changed_;
+  std::vector<JobPtr> jobs_ GUARDED_BY(mutex_);
+  size_t threads_ GUARDED_BY(mutex_) = 0;
+  size_t working_ GUARDED_BY(mutex_) = 0;
+  bool stopping_ GUARDED_BY(mutex_) = false;
+  bool watching_ GUARDED_BY(mutex_) = false;
 };
 
 Job::Job(std::weak_ptr<void> owner, Graph graph, std::string name, std::vector<bool> promoted)
@@ -217,7 +226,7 @@ void Job::run(bool awaited) {
   const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
   watch_exit();
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     result_ = std::move(result);
     error_ = error;
     seconds_ = spent.count();
@@ -235,17 +244,25 @@ VariantPtr Job::wait() {
   if (!done()) {
     const int64_t delay = begun_here ? 0 : env::integer("TORCH_XLA_PROGRESS");
     ProgressLine progress(name_, std::chrono::seconds(delay));
-    std::unique_lock<std::mutex> lock(mutex_);
-    while (!changed_.wait_for(lock, std::chrono::milliseconds(50), [this] { return done(); })) {
-      lock.unlock();
-      check_interrupt();
-      lock.lock();
+    MutexLock lock(mutex_);
+    while (!done()) {
+      const auto soon = std::chrono::steady_clock::now() + std::chrono::milliseconds(50);
+      if (!changed_.wait_until(lock, soon) && !done()) {
+        MutexUnlock unlocked(mutex_);
+        check_interrupt();
+      }
     }
   }
+  MutexLock lock(mutex_);
   if (error_) {
     std::rethrow_exception(error_);
   }
   return result_;
+}
+
+double Job::seconds() {
+  MutexLock lock(mutex_);
+  return seconds_;
 }
 
 // Handlers run in the opposite order of their registration.

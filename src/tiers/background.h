@@ -2,13 +2,13 @@
 // as many as the machine has processors to spare. Thread-safe.
 #pragma once
 
+#include "base/mutex.h"
 #include "graph/promote.h"
 
 #include <atomic>
-#include <condition_variable>
+
 #include <exception>
 #include <memory>
-#include <mutex>
 #include <string>
 
 namespace torch_xla::tiers {
@@ -21,8 +21,8 @@ class Job : public std::enable_shared_from_this<Job> {
   bool done() const { return done_.load(std::memory_order_acquire); }
   // Blocks, interruptibly: it goes on when the wait is broken off. Begins now if nobody has. Throws
   // what the compiler threw. Call without locks.
-  VariantPtr wait();
-  double seconds() const { return seconds_; }  // once done
+  VariantPtr wait() EXCLUDES(trace_mutex);
+  double seconds();  // once done
 
   // More wanted jobs are taken first.
   void want() { wanted_.fetch_add(1, std::memory_order_relaxed); }
@@ -35,16 +35,16 @@ class Job : public std::enable_shared_from_this<Job> {
   void run(bool awaited);
 
   const std::weak_ptr<void> owner_;
-  Graph graph_;
+  Graph graph_;  // of whoever runs it
   const std::string name_;
   const std::vector<bool> promoted_;
   std::atomic<int64_t> wanted_{0};
   std::atomic<bool> begun_{false}, done_{false};
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  VariantPtr result_;
-  std::exception_ptr error_;
-  double seconds_ = 0;
+  Mutex mutex_;
+  Condition changed_;
+  VariantPtr result_ GUARDED_BY(mutex_);
+  std::exception_ptr error_ GUARDED_BY(mutex_);
+  double seconds_ GUARDED_BY(mutex_) = 0;
 };
 using JobPtr = std::shared_ptr<Job>;
 
@@ -52,7 +52,7 @@ using JobPtr = std::shared_ptr<Job>;
 void submit(JobPtr job);
 
 // Blocks until nothing is being compiled and nothing waits for it. Call without locks.
-void wait_until_idle();
+void wait_until_idle() EXCLUDES(trace_mutex);
 
 // Has the end of the process wait for the compiler before it destroys anything that was registered
 // for that until now. May be called again.

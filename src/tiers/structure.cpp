@@ -84,36 +84,33 @@ void Structure::start_job(const Graph& graph, const std::string& name) {
 }
 
 // Takes the program over, waiting for it if need be. `alone`: there is no other tier.
-VariantPtr Structure::finish(Lock& lock, const Graph& graph, const std::string& name, bool alone) {
+VariantPtr Structure::finish(const Graph& graph, const std::string& name, bool alone) {
   if (!miss_.job) {
     start_job(graph, name);
   }
   tiers::JobPtr job = miss_.job;
   const Miss miss = miss_;
-  lock.unlock();
   VariantPtr program;
   try {
+    MutexUnlock unlocked(mutex_);
     program = job->wait();
     issue_deferred_warnings();
     if (leaves_memory(*job, miss.runs)) {
       pjrt::release_freed_memory();
     }
   } catch (const Error& error) {
-    issue_deferred_warnings();
-    lock.lock();
     if (miss_.job == job) {
       miss_ = {};
     }
+    compilable_ = compilable_ && alone;
+    MutexUnlock unlocked(mutex_);
+    issue_deferred_warnings();
     if (alone) {
       throw;
     }
-    compilable_ = false;
-    lock.unlock();
     warn(std::string(error.what()) + " (its operations go on one by one instead)");
-    lock.lock();
     return nullptr;
   }
-  lock.lock();
   if (miss_.job != job) {
     return find(graph.numbers);  // another thread was faster
   }
@@ -123,26 +120,25 @@ VariantPtr Structure::finish(Lock& lock, const Graph& graph, const std::string& 
   if (variants_.size() > kVariants) {
     variants_.erase(variants_.begin());
   }
-  lock.unlock();
+  MutexUnlock unlocked(mutex_);
   if (graph.numbers_are_inputs) {
     constexpr double kNanoseconds = 1e9;
     metrics::counter("EagerOpCompileCount").add();
     metrics::metric("EagerOpCompileTime").add(job->seconds() * kNanoseconds);
   }
   explain::note_compiled(miss.event, job->seconds(), program->program->from_disk(), miss.runs);
-  lock.lock();
   return fits(*program, graph.numbers) ? program : nullptr;
 }
 
 VariantPtr Structure::choose(const Graph& graph, const std::string& name,
                              const tiers::Options& options) {
   issue_deferred_warnings();
-  Lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (true) {
     if (VariantPtr found = find(graph.numbers)) {
       metrics::counter("CachedCompile").add();
       if (std::exchange(took_over_, false)) {
-        lock.unlock();
+        MutexUnlock unlocked(mutex_);
         pjrt::release_freed_memory();  // the values of the last interpreted run are gone
       }
       return found;
@@ -153,16 +149,18 @@ VariantPtr Structure::choose(const Graph& graph, const std::string& name,
     }
     if (miss_.event == 0) {
       std::vector<bool> promoted = choose_promoted(variants_, graph);
-      lock.unlock();  // it may warn, through a front end with locks of its own
-      const uint64_t event = explain::note_graph(graph, name, std::move(promoted));
-      lock.lock();
+      uint64_t event = 0;
+      {
+        MutexUnlock unlocked(mutex_);  // it may warn, through a front end with locks of its own
+        event = explain::note_graph(graph, name, std::move(promoted));
+      }
       miss_.event = miss_.event == 0 ? event : miss_.event;
       continue;
     }
     if (!alone && !(compilable_ && is_due(options))) {
       break;
     }
-    if (VariantPtr program = finish(lock, graph, name, alone)) {
+    if (VariantPtr program = finish(graph, name, alone)) {
       return program;
     }
     // The numbers have changed since it was begun: they are missed anew.
@@ -180,7 +178,7 @@ VariantPtr Structure::choose(const Graph& graph, const std::string& name,
 }
 
 void Structure::give_up_interpreting() {
-  Lock lock(mutex_);
+  MutexLock lock(mutex_);
   interpretable_ = false;
 }
 

@@ -2,6 +2,7 @@
 // Thread-safe; call without locks, since it may compile or wait.
 #pragma once
 
+#include "base/mutex.h"
 #include "tiers/background.h"
 #include "tiers/policy.h"
 
@@ -14,7 +15,8 @@ class Structure : public std::enable_shared_from_this<Structure> {
   // given. With Policy::Off there is always a program, compiled on a miss: literals first, then
   // with every number that has been seen to differ as an input. Throws the compiler's errors where
   // there is no other tier.
-  VariantPtr choose(const Graph& graph, const std::string& name, const tiers::Options& options);
+  VariantPtr choose(const Graph& graph, const std::string& name, const tiers::Options& options)
+      EXCLUDES(trace_mutex);
 
   // From now on there is no other tier than the program: an operation cannot be interpreted.
   void give_up_interpreting();
@@ -26,24 +28,24 @@ class Structure : public std::enable_shared_from_this<Structure> {
     uint64_t event = 0;  // explain/history.h
     tiers::JobPtr job;
   };
-  using Lock = std::unique_lock<std::mutex>;
 
-  VariantPtr find(const std::vector<Number>& numbers);
-  bool must_compile(const Graph& graph, const tiers::Options& options);
-  bool is_due(const tiers::Options& options) const;
-  void start_job(const Graph& graph, const std::string& name);
-  VariantPtr finish(Lock& lock, const Graph& graph, const std::string& name, bool alone);
-  void note_numbers(const std::vector<Number>& numbers);
+  VariantPtr find(const std::vector<Number>& numbers) REQUIRES(mutex_);
+  bool must_compile(const Graph& graph, const tiers::Options& options) REQUIRES(mutex_);
+  bool is_due(const tiers::Options& options) const REQUIRES(mutex_);
+  void start_job(const Graph& graph, const std::string& name) REQUIRES(mutex_);
+  // Gives the mutex up while it waits.
+  VariantPtr finish(const Graph& graph, const std::string& name, bool alone) REQUIRES(mutex_);
+  void note_numbers(const std::vector<Number>& numbers) REQUIRES(mutex_);
 
-  std::mutex mutex_;
-  std::vector<VariantPtr> variants_;  // the last used last
-  Miss miss_;
-  std::vector<Number> last_numbers_;
-  std::vector<bool> changed_;  // numbers that differed between interpreted runs
-  std::optional<tiers::Estimate> estimate_;
-  bool took_over_ = false;  // a program that has run once
-  bool interpretable_ = true;
-  bool compilable_ = true;
+  Mutex mutex_;
+  std::vector<VariantPtr> variants_ GUARDED_BY(mutex_);  // the last used last
+  Miss miss_ GUARDED_BY(mutex_);
+  std::vector<Number> last_numbers_ GUARDED_BY(mutex_);
+  std::vector<bool> changed_ GUARDED_BY(mutex_);  // numbers that differed between interpreted runs
+  std::optional<tiers::Estimate> estimate_ GUARDED_BY(mutex_);
+  bool took_over_ GUARDED_BY(mutex_) = false;  // a program that has run once
+  bool interpretable_ GUARDED_BY(mutex_) = true;
+  bool compilable_ GUARDED_BY(mutex_) = true;
 };
 
 // The process's table of structures, bounded by TORCH_XLA_MEMORY_PROGRAMS. The reference stays

@@ -1,6 +1,7 @@
 // The process's table of structures.
 
 #include "base/env.h"
+#include "base/mutex.h"
 #include "metrics/metrics.h"
 #include "pjrt/client.h"
 #include "pjrt/machine.h"
@@ -9,7 +10,6 @@
 #include "tiers/structure.h"
 
 #include <algorithm>
-#include <mutex>
 
 namespace torch_xla {
 
@@ -45,14 +45,14 @@ class Structures {
  private:
   size_t limit() {
     auto limit = static_cast<size_t>(env::integer("TORCH_XLA_MEMORY_PROGRAMS"));
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     return mappings_.nearly_out() ? std::min(limit, cache_.size() / 2) : limit;
   }
 
-  std::mutex mutex_;
+  Mutex mutex_;
   // Elsewhere than on the CPU a program is no code of this process.
-  MappingWatch mappings_{&pjrt::mapping_count,
-                         pjrt::client().host_memory() ? pjrt::mapping_limit() : 0};
+  MappingWatch mappings_ GUARDED_BY(mutex_){
+      &pjrt::mapping_count, pjrt::client().host_memory() ? pjrt::mapping_limit() : 0};
   MemoryCache<Key, Structure, KeyHash> cache_{[this] { return limit(); }};
 };
 

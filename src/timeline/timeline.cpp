@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/location.h"
+#include "base/mutex.h"
 
 #include <pthread.h>
 #include <unistd.h>
@@ -9,9 +10,8 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <condition_variable>
+
 #include <memory>
-#include <mutex>
 #include <unordered_map>
 
 namespace torch_xla::timeline {
@@ -27,21 +27,22 @@ constexpr std::chrono::minutes kLongestWait{1};  // for programs that are still 
 constexpr int64_t kShortestWait = 2'000;  // what asking costs when there is nothing to wait for
 
 struct Buffer {
-  std::mutex mutex;
-  Track track;
+  explicit Buffer(std::string name, bool device = false) : track{std::move(name), device, {}, 0} {}
+  Mutex mutex;
+  Track track GUARDED_BY(mutex);
 };
 using BufferPtr = std::shared_ptr<Buffer>;
 
 struct Registry {
-  std::mutex mutex;
-  std::vector<BufferPtr> threads;
-  std::vector<BufferPtr> devices;
-  std::unordered_map<std::string, uint32_t> name_ids;
-  std::vector<std::string> names;
-  int64_t start = 0;
-  double unix_start = 0;
-  int64_t running = 0;  // programs between begin_launch() and note_ready()
-  std::condition_variable program_done;
+  Mutex mutex;
+  std::vector<BufferPtr> threads GUARDED_BY(mutex);
+  std::vector<BufferPtr> devices GUARDED_BY(mutex);
+  std::unordered_map<std::string, uint32_t> name_ids GUARDED_BY(mutex);
+  std::vector<std::string> names GUARDED_BY(mutex);
+  int64_t start GUARDED_BY(mutex) = 0;
+  double unix_start GUARDED_BY(mutex) = 0;
+  int64_t running GUARDED_BY(mutex) = 0;  // programs between begin_launch() and note_ready()
+  Condition program_done;
 
   // Leaked: threads may still be at work while the process ends.
   static Registry& instance() {
@@ -53,7 +54,7 @@ struct Registry {
     if (name.empty()) {
       return 0;
     }
-    std::lock_guard<std::mutex> lock(mutex);
+    MutexLock lock(mutex);
     auto [found, inserted] =
         name_ids.try_emplace(std::string(name), static_cast<uint32_t>(names.size()));
     if (inserted) {
@@ -63,12 +64,10 @@ struct Registry {
   }
 
   BufferPtr device_buffer(int device) {
-    std::lock_guard<std::mutex> lock(mutex);
+    MutexLock lock(mutex);
     while (devices.size() <= static_cast<size_t>(device)) {
-      auto buffer = std::make_shared<Buffer>();
-      buffer->track.device = true;
-      buffer->track.name = "device xla:" + std::to_string(devices.size());
-      devices.push_back(std::move(buffer));
+      const std::string name = "device xla:" + std::to_string(devices.size());
+      devices.push_back(std::make_shared<Buffer>(name, /*device=*/true));
     }
     return devices[static_cast<size_t>(device)];
   }
@@ -86,10 +85,9 @@ std::string thread_name() {
 Buffer& own_buffer() {
   thread_local BufferPtr buffer;
   if (!buffer) {
-    buffer = std::make_shared<Buffer>();
-    buffer->track.name = thread_name();
+    buffer = std::make_shared<Buffer>(thread_name());
     Registry& registry = Registry::instance();
-    std::lock_guard<std::mutex> lock(registry.mutex);
+    MutexLock lock(registry.mutex);
     registry.threads.push_back(buffer);
   }
   return *buffer;
@@ -123,7 +121,7 @@ void append_bounded(Track& track, const Span& span) {
 }
 
 void append(Buffer& buffer, Span span) {
-  std::lock_guard<std::mutex> lock(buffer.mutex);
+  MutexLock lock(buffer.mutex);
   if (span.kind == Kind::Trace && span.name == 0 && join_trace(buffer.track.spans, span)) {
     return;
   }
@@ -131,14 +129,14 @@ void append(Buffer& buffer, Span span) {
 }
 
 void clear(Buffer& buffer) {
-  std::lock_guard<std::mutex> lock(buffer.mutex);
+  MutexLock lock(buffer.mutex);
   buffer.track.spans.clear();
   buffer.track.dropped = 0;
 }
 
 // What was open when the recording began counts from there.
 Track take(Buffer& buffer, int64_t start) {
-  std::lock_guard<std::mutex> lock(buffer.mutex);
+  MutexLock lock(buffer.mutex);
   Track track = std::move(buffer.track);
   buffer.track = {track.name, track.device, {}, 0};
   for (Span& span : track.spans) {
@@ -165,7 +163,7 @@ int64_t now() {
 void start() {
   Buffer& own = own_buffer();
   Registry& registry = Registry::instance();
-  std::lock_guard<std::mutex> lock(registry.mutex);
+  MutexLock lock(registry.mutex);
   if (on()) {
     throw Error("a timeline is being recorded already: end it before another one begins");
   }
@@ -189,16 +187,18 @@ Recording stop() {
   Registry& registry = Registry::instance();
   bool running = false;
   {
-    std::lock_guard<std::mutex> lock(registry.mutex);
+    MutexLock lock(registry.mutex);
     running = registry.running > 0;
   }
   if (running) {
     Scope span(Kind::Wait, "programs still running");
-    std::unique_lock<std::mutex> lock(registry.mutex);
-    registry.program_done.wait_for(lock, kLongestWait, [&] { return registry.running <= 0; });
+    MutexLock lock(registry.mutex);
+    const auto deadline = std::chrono::steady_clock::now() + kLongestWait;
+    while (registry.running > 0 && registry.program_done.wait_until(lock, deadline)) {
+    }
   }
   active = false;
-  std::lock_guard<std::mutex> lock(registry.mutex);
+  MutexLock lock(registry.mutex);
   Recording recording;
   recording.unix_start = registry.unix_start;
   recording.duration = now() - registry.start;
@@ -226,7 +226,7 @@ void Scope::finish() const {
 
 Launch begin_launch(int device, const std::string& name) {
   Registry& registry = Registry::instance();
-  std::lock_guard<std::mutex> lock(registry.mutex);
+  MutexLock lock(registry.mutex);
   ++registry.running;
   return {device, name, last_location(), now()};
 }
@@ -237,7 +237,7 @@ void note_ready(const Launch& launch) {
   if (on()) {
     const BufferPtr buffer = registry.device_buffer(launch.device);
     const uint32_t id = registry.name_id(launch.name);
-    std::lock_guard<std::mutex> lock(buffer->mutex);
+    MutexLock lock(buffer->mutex);
     std::vector<Span>& spans = buffer->track.spans;
     // A device runs one program after the other: it began this one when the one before was done.
     const int64_t began = spans.empty() ? launch.start : std::max(launch.start, spans.back().end);
@@ -245,7 +245,7 @@ void note_ready(const Launch& launch) {
                    {Kind::Device, id, launch.location, std::min(began, end), end, 0});
   }
   {
-    std::lock_guard<std::mutex> lock(registry.mutex);
+    MutexLock lock(registry.mutex);
     --registry.running;
   }
   registry.program_done.notify_all();

@@ -67,7 +67,7 @@ void CompiledFunction::admit(const Graph& graph) {
     now.operations.push_back(entry.node->signature->op + " at " +
                              location_of(entry.node->location).str());
   }
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   bool known = std::any_of(seen_.begin(), seen_.end(),
                            [&](const Seen& seen) { return seen.hash == now.hash; });
   if (known) {

@@ -3,6 +3,7 @@
 // PyTorch's thread-local state, so that the backward pass of a region is inside it, too.
 #pragma once
 
+#include "base/mutex.h"
 #include "ir/graph.h"
 #include "tiers/policy.h"
 
@@ -11,7 +12,6 @@
 #include <atomic>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 
@@ -38,8 +38,8 @@ class CompiledFunction {
     std::vector<std::string> operations;  // "aten::mm at train.py:42"
   };
   std::string differences(const std::vector<Seen>& seen) const;
-  std::mutex mutex_;
-  std::vector<Seen> seen_;
+  Mutex mutex_;
+  std::vector<Seen> seen_ GUARDED_BY(mutex_);
 };
 
 struct ActiveRegion : c10::DebugInfoBase {

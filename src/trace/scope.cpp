@@ -42,7 +42,7 @@ TensorType flat_type(const c10::TensorImpl& tensor) {
   return {c10::typeMetaToScalarType(tensor.dtype()), {bytes / element}};
 }
 
-const Value& own_value(StorageState& state, const c10::TensorImpl& tensor) {
+const Value& own_value(StorageState& state, const c10::TensorImpl& tensor) REQUIRES(trace_mutex) {
   if (!state.value()) {
     state.set_value(make_zeros(flat_type(tensor)));
   }
@@ -50,7 +50,8 @@ const Value& own_value(StorageState& state, const c10::TensorImpl& tensor) {
 }
 
 // The type of the storage's value as the scopes around `scope` see it.
-TensorType outer_type(StorageState& state, const c10::TensorImpl& tensor, TraceScope* scope) {
+TensorType outer_type(StorageState& state, const c10::TensorImpl& tensor, TraceScope* scope)
+    REQUIRES(trace_mutex) {
   TraceScope* outer = scope->parent.get();
   if (outer != nullptr && state.scope.get() != outer) {
     return outer->outside(state, outer_type(state, tensor, outer)).current.type();
@@ -58,19 +59,20 @@ TensorType outer_type(StorageState& state, const c10::TensorImpl& tensor, TraceS
   return state.value() ? state.value().type() : flat_type(tensor);
 }
 
-TraceScope::Outside& outside_of(TraceScope& scope, StorageState& state, c10::TensorImpl& tensor) {
+TraceScope::Outside& outside_of(TraceScope& scope, StorageState& state, c10::TensorImpl& tensor)
+    REQUIRES(trace_mutex) {
   return scope.outside(state, outer_type(state, tensor, &scope));
 }
 
 }  // namespace
 
 void HostConstants::add(const at::Tensor& tensor) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   storages_.insert(tensor.storage().unsafeGetStorageImpl());
 }
 
 void HostConstants::remove(const at::Tensor& tensor) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   storages_.erase(tensor.storage().unsafeGetStorageImpl());
 }
 
@@ -78,7 +80,7 @@ bool HostConstants::contains(const at::Tensor& tensor) const {
   if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
     return true;
   }
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   return storages_.count(tensor.storage().unsafeGetStorageImpl()) != 0;
 }
 
@@ -210,7 +212,8 @@ void check_scope(const StorageState& state) {
 namespace {
 
 // What the calling thread's scope knows of the tensor's storage; null if that is the scope's own.
-TraceScope::Outside* find_outside(StorageState& state, c10::TensorImpl& tensor) {
+TraceScope::Outside* find_outside(StorageState& state, c10::TensorImpl& tensor)
+    REQUIRES(trace_mutex) {
   TraceScope* scope = current_scope();
   if (state.scope.get() == scope) {
     return nullptr;

@@ -7,13 +7,13 @@
 // into it too. The rest is guarded by the trace lock, but for what guards itself.
 #pragma once
 
+#include "base/mutex.h"
 #include "values/state.h"
 
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 
-#include <mutex>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -30,8 +30,8 @@ class HostConstants {
   bool contains(const at::Tensor& tensor) const;
 
  private:
-  mutable std::mutex mutex_;
-  std::unordered_set<const c10::StorageImpl*> storages_;
+  mutable Mutex mutex_;
+  std::unordered_set<const c10::StorageImpl*> storages_ GUARDED_BY(mutex_);
 };
 
 class TraceScope : public c10::DebugInfoBase,
@@ -59,7 +59,7 @@ class TraceScope : public c10::DebugInfoBase,
   // Draws inside the trace come from this generator instead of the device's own, if defined.
   at::Generator generator;
 
-  Outside& outside(StorageState& state, const TensorType& type);
+  Outside& outside(StorageState& state, const TensorType& type) REQUIRES(trace_mutex);
   const std::vector<Outside>& all_outside() const { return outside_; }
   // Remembers that the storage was reached through this tensor.
   void add_handle(Outside& entry, c10::TensorImpl& tensor);
@@ -73,9 +73,9 @@ class TraceScope : public c10::DebugInfoBase,
 
   // ---- numbers that each call gives anew (a learning rate) -----------------------------------
   // Adds one that is `value` now; returns what its users are known by (number_of_trace).
-  int64_t add_number(double value);
-  size_t number_count() const;
-  std::optional<Number> number(int64_t known_by) const;
+  int64_t add_number(double value) EXCLUDES(trace_mutex);
+  size_t number_count() const EXCLUDES(trace_mutex);
+  std::optional<Number> number(int64_t known_by) const EXCLUDES(trace_mutex);
 
   // ---- gradients that the function sets, clears or adds to -----------------------------------
   struct Leaf {
@@ -89,7 +89,7 @@ class TraceScope : public c10::DebugInfoBase,
  private:
   bool closed_ = false;
   const int64_t serial_;
-  std::vector<double> numbers_;
+  std::vector<double> numbers_ GUARDED_BY(trace_mutex);
   std::vector<Leaf> leaves_;
   std::unordered_set<const c10::TensorImpl*> known_leaves_;
   std::vector<Outside> outside_;
@@ -113,19 +113,19 @@ class ScopeGuard {
   c10::DebugInfoGuard guard_;
 };
 
-// With the trace lock held: the value of the tensor's storage as the calling thread sees it; zeros
-// if it was never written. Throws for tensors of a trace that is over.
-const Value& value_of(c10::TensorImpl& tensor);
+// The value of the tensor's storage as the calling thread sees it; zeros if it was never written.
+// Throws for tensors of a trace that is over.
+const Value& value_of(c10::TensorImpl& tensor) REQUIRES(trace_mutex);
 // The same for the storage that holds a generator's state.
-const Value& value_of_state(c10::TensorImpl& tensor, const at::Generator& generator);
+const Value& value_of_state(c10::TensorImpl& tensor, const at::Generator& generator)
+    REQUIRES(trace_mutex);
 // The same for a storage without a tensor (a value kept for a gradient).
-const Value& value_of(StorageState& state);
-// With the trace lock held: replaces the value of the tensor's storage.
-void assign_value(c10::TensorImpl& tensor, Value value);
+const Value& value_of(StorageState& state) REQUIRES(trace_mutex);
+// Replaces the value of the tensor's storage.
+void assign_value(c10::TensorImpl& tensor, Value value) REQUIRES(trace_mutex);
 
-// The number that the calling thread's trace knows by this; nothing if it knows none. Takes the
-// trace lock.
-std::optional<Number> number_of_trace(std::optional<int64_t> known_by);
+// The number that the calling thread's trace knows by this; nothing if it knows none.
+std::optional<Number> number_of_trace(std::optional<int64_t> known_by) EXCLUDES(trace_mutex);
 // The same for a Python number as PyTorch wraps it, which hides what it is. Without locks.
 std::optional<Number> number_behind(const at::Tensor& wrapped);
 // How the front end finds what a wrapped number is known by. Set once.

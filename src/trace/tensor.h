@@ -37,9 +37,9 @@ at::Tensor empty_tensor(DType dtype, c10::IntArrayRef sizes, c10::IntArrayRef st
 void check_device(int device);
 void check_allocation(int64_t nbytes, int device);
 
-// With the trace lock held: replaces the window of `tensor` by `update`, whose output spec says
-// how it lies in memory.
-void write_value(const at::Tensor& tensor, Value update, const OutputSpec& spec);
+// Replaces the window of `tensor` by `update`, whose output spec says how it lies in memory.
+void write_value(const at::Tensor& tensor, Value update, const OutputSpec& spec)
+    REQUIRES(trace_mutex);
 
 // Grows or shrinks the storage behind a tensor; shrunk to nothing it forgets its value.
 void resize_storage(const at::Tensor& tensor, int64_t nbytes);

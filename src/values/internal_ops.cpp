@@ -1,60 +1,25 @@
 #include "values/internal_ops.h"
 
-#include "base/hasher.h"
 #include "base/location.h"
+#include "base/mutex.h"
+#include "base/recent_map.h"
 #include "ir/window.h"
 #include "lower/internal.h"
 
 #include <algorithm>
-#include <bit>
-#include <mutex>
 #include <numeric>
-#include <unordered_map>
 
 namespace torch_xla {
 
 namespace {
 
-void add_dims(Hasher& hasher, c10::ArrayRef<int64_t> dims) {
-  hasher.add(dims.size());
-  for (int64_t dim : dims) {
-    hasher.add(static_cast<uint64_t>(dim));
-  }
-}
-
-struct AttributeHasher {
-  Hasher& hasher;
-  void operator()(std::monostate) { hasher.add(uint64_t{0}); }
-  void operator()(bool v) { hasher.add(uint64_t{v}); }
-  void operator()(int64_t v) { hasher.add(static_cast<uint64_t>(v)); }
-  void operator()(double v) { hasher.add(std::bit_cast<uint64_t>(v)); }
-  void operator()(const std::string& v) { hasher.add(std::string_view(v)); }
-  void operator()(DType v) { hasher.add(static_cast<uint64_t>(v)); }
-  void operator()(OperandRef v) { hasher.add(static_cast<uint64_t>(v.index)); }
-  void operator()(NumberRef v) {
-    hasher.add(static_cast<uint64_t>(v.slot));
-    hasher.add(static_cast<uint64_t>(v.dtype) * 4 + v.is_tensor * 2 + v.wrapped);
-  }
-  template <typename T>
-  void operator()(const std::vector<T>& list) {
-    hasher.add(list.size());
-    for (size_t i = 0; i < list.size(); ++i) {
-      (*this)(static_cast<T>(list[i]));
-    }
-  }
-};
-
-// Interned by hash: 64 bits over at most some ten thousand signatures.
-const Signature* intern(Signature signature) {
-  static auto* mutex = new std::mutex;
-  static auto* table = new std::unordered_map<uint64_t, std::unique_ptr<Signature>>;
-  uint64_t hash = finish_signature(signature);
-  std::lock_guard<std::mutex> lock(*mutex);
-  std::unique_ptr<Signature>& slot = (*table)[hash];
-  if (!slot) {
-    slot = std::make_unique<Signature>(std::move(signature));
-  }
-  return slot.get();
+// The node's, kept while such operations are recorded.
+SignaturePtr recent_signature(Signature signature) {
+  static Mutex mutex;
+  static auto* recent = new RecentMap<uint64_t, SignaturePtr>(kMostInternalSignatures);
+  SignaturePtr interned = intern(std::move(signature));
+  MutexLock lock(mutex);
+  return recent->get_or_add(interned->hash, interned);
 }
 
 Signature internal_signature(const char* op, LowerFunction lower, OutputSpec output) {
@@ -72,7 +37,7 @@ Value make_node(Signature signature, std::initializer_list<Value> operands) {
   for (const Number& start : number_starts(signature)) {
     node->numbers.push_back(start);
   }
-  node->signature = intern(std::move(signature));
+  node->signature = recent_signature(std::move(signature));
   node->operands.assign(operands.begin(), operands.end());
   node->location = last_location();
   return {std::move(node), 0};
@@ -127,34 +92,6 @@ OutputSpec make_output_spec(DType dtype, c10::ArrayRef<int64_t> sizes,
   return spec;
 }
 
-uint64_t finish_signature(Signature& signature) {
-  Hasher hasher;
-  hasher.add(std::string_view(signature.op));
-  for (const Attribute& argument : signature.arguments) {
-    hasher.add(argument.index());
-    std::visit(AttributeHasher{hasher}, argument);
-  }
-  for (const Window& window : signature.operands) {
-    hasher.add(static_cast<uint64_t>(window.dtype));
-    add_dims(hasher, window.sizes);
-    add_dims(hasher, window.strides);
-    hasher.add(static_cast<uint64_t>(window.offset));
-    hasher.add(static_cast<uint64_t>(window.extent) * 4 + static_cast<uint64_t>(window.lies));
-  }
-  for (const OutputSpec& output : signature.outputs) {
-    hasher.add(static_cast<uint64_t>(output.dtype) * 2 + output.defined);
-    add_dims(hasher, output.sizes);
-    add_dims(hasher, output.strides);
-    add_dims(hasher, output.frame.dims);
-  }
-  for (Number::Kind kind : signature.number_kinds) {
-    hasher.add(static_cast<uint64_t>(kind));
-  }
-  hasher.add(static_cast<uint64_t>(signature.random) + 2 * static_cast<uint64_t>(signature.tier));
-  signature.hash = hasher.low();
-  return signature.hash;
-}
-
 Value make_zeros(const TensorType& frame) {
   return make_node(
       internal_signature("xla::zeros", lower_zeros, row_major_spec(frame.dtype, frame.dims)), {});
@@ -196,7 +133,7 @@ Value make_sharding(Value base, ShardingPtr sharding) {
 }
 
 ShardingPtr sharding_of_node(const Value& value) {
-  const Signature* signature = value.node->signature;
+  const Signature* signature = value.node->signature.get();
   return signature != nullptr && signature->lower == &lower_mark_sharding
              ? Sharding::parse(std::get<std::string>(signature->arguments[1]))
              : nullptr;

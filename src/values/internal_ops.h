@@ -1,10 +1,13 @@
-// Nodes for the operations of our own (lower/internal.h), with interned signatures. Thread-safe.
+// Nodes for the operations of our own (lower/internal.h), Thread-safe.
 #pragma once
 
 #include "ir/node.h"
 #include "sharding/sharding.h"
 
 namespace torch_xla {
+
+// Signatures that are kept without a node that has them.
+constexpr size_t kMostInternalSignatures = size_t{1} << 13;
 
 Value make_zeros(const TensorType& frame);
 // `base` with `window` replaced by `update` read through `update_window`; the result is `frame`.
@@ -24,8 +27,5 @@ Value make_read(Value base, const Window& window);
 OutputSpec make_output_spec(DType dtype, c10::ArrayRef<int64_t> sizes,
                             c10::ArrayRef<int64_t> strides);
 bool is_dense_permutation(c10::ArrayRef<int64_t> sizes, c10::ArrayRef<int64_t> strides);
-
-// The hash of a signature from its fields; sets and returns it.
-uint64_t finish_signature(Signature& signature);
 
 }  // namespace torch_xla

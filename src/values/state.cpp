@@ -12,11 +12,6 @@
 
 namespace torch_xla {
 
-std::mutex& TraceLock::mutex() {
-  static auto* instance = new std::mutex;  // outlives every tensor of a dying process
-  return *instance;
-}
-
 DeviceData::DeviceData(TensorType t, int device) : type(std::move(t)), device(device) {
   kind = Kind::Data;
   leaf_type = &type;
@@ -32,10 +27,14 @@ DeviceData::DeviceData(TensorType t, int device, c10::Storage host, ShardingPtr 
   host_ = std::move(host);
   owns_host_ = true;
   host_sharding_ = sharding;
+  MutexLock lock(mutex_);
   count_host(true);
 }
 
-DeviceData::~DeviceData() { count_host(false); }
+DeviceData::~DeviceData() {
+  MutexLock lock(mutex_);
+  count_host(false);
+}
 
 void DeviceData::count_host(bool counted) {
   if (counted != host_is_counted_) {
@@ -44,7 +43,7 @@ void DeviceData::count_host(bool counted) {
   }
 }
 
-pjrt::BufferPtr DeviceData::wait_for_buffer(std::unique_lock<std::mutex>& lock) {
+pjrt::BufferPtr DeviceData::wait_for_buffer(MutexLock& lock) {
   wait_for_value(lock);
   if (owns_host_ && buffer_ == nullptr) {
     auto keep_alive = std::make_shared<c10::Storage>(host_);
@@ -61,24 +60,32 @@ pjrt::BufferPtr DeviceData::wait_for_buffer(std::unique_lock<std::mutex>& lock) 
   return buffer_;
 }
 
-void DeviceData::wait_for_value(std::unique_lock<std::mutex>& lock) {
-  changed_.wait(lock, [this] { return buffer_ != nullptr || owns_host_ || error_ != nullptr; });
+void DeviceData::wait_for_value(MutexLock& lock) {
+  while (buffer_ == nullptr && !owns_host_ && error_ == nullptr) {
+    changed_.wait(lock);
+  }
   if (error_) {
     std::rethrow_exception(error_);
   }
 }
 
-pjrt::Buffer* DeviceData::settled_buffer() const {
+// Nobody changes what is there to stay.
+const pjrt::BufferPtr* DeviceData::settled() const NOT_ANALYSED {
   bool settled = settled_.load(std::memory_order_acquire) && pjrt::partitions() == 1;
-  return settled ? buffer_.get() : nullptr;
+  return settled ? &buffer_ : nullptr;
+}
+
+pjrt::Buffer* DeviceData::settled_buffer() const {
+  const pjrt::BufferPtr* there = settled();
+  return there != nullptr ? there->get() : nullptr;
 }
 
 pjrt::BufferPtr DeviceData::buffer() {
-  if (settled_buffer() != nullptr) {
-    return buffer_;
+  if (const pjrt::BufferPtr* there = settled()) {
+    return *there;
   }
   const bool partitioned = pjrt::partitions() > 1;
-  std::unique_lock<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   wait_for_buffer(lock);
   if (partitioned && buffer_->sharding() == nullptr) {
     buffer_ = pjrt::replicate(pjrt::client(), buffer_);  // made before SPMD mode began
@@ -87,13 +94,15 @@ pjrt::BufferPtr DeviceData::buffer() {
 }
 
 bool DeviceData::is_lost() {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   return error_ != nullptr || (buffer_ != nullptr && buffer_->is_deleted());
 }
 
 ShardingPtr DeviceData::sharding() {
-  std::unique_lock<std::mutex> lock(mutex_);
-  changed_.wait(lock, [this] { return owns_host_ || buffer_ != nullptr || error_ != nullptr; });
+  MutexLock lock(mutex_);
+  while (buffer_ == nullptr && !owns_host_ && error_ == nullptr) {
+    changed_.wait(lock);
+  }
   if (owns_host_ && buffer_ == nullptr) {
     return host_sharding_;
   }
@@ -102,12 +111,12 @@ ShardingPtr DeviceData::sharding() {
 }
 
 bool DeviceData::sharding_is_free() {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   return sharding_is_free_;
 }
 
 bool DeviceData::reshard(ShardingPtr sharding) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   if (!owns_host_ || buffer_ != nullptr) {
     return false;
   }
@@ -130,7 +139,7 @@ c10::Storage gathered(pjrt::Buffer& buffer) {
 c10::Storage DeviceData::host() {
   pjrt::BufferPtr buffer;
   {
-    std::unique_lock<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     wait_for_value(lock);
     if (host_) {
       return host_;
@@ -145,7 +154,7 @@ c10::Storage DeviceData::host() {
   c10::DataPtr data(
       bytes, owner, [](void* context) { delete static_cast<pjrt::BufferPtr*>(context); },
       c10::Device(c10::kCPU));
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   if (!host_) {
     host_ = c10::Storage(c10::Storage::use_byte_size_t(), static_cast<size_t>(buffer->nbytes()),
                          std::move(data), c10::GetCPUAllocator(), /*resizable=*/true);
@@ -155,7 +164,7 @@ c10::Storage DeviceData::host() {
 
 void DeviceData::read_until(pjrt::CompletionPtr done) {
   constexpr size_t kFew = 4;  // looking whether they are done costs more than keeping them
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   if (readers_.size() >= kFew) {
     std::erase_if(readers_, [](const auto& reader) { return reader->is_ready(); });
   }
@@ -166,7 +175,7 @@ void DeviceData::begin_write() {
   std::vector<pjrt::CompletionPtr> readers;
   pjrt::BufferPtr stale;
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     readers.swap(readers_);
     if (owns_host_) {
       stale = std::move(buffer_);
@@ -184,7 +193,7 @@ void DeviceData::begin_write() {
 
 void DeviceData::fulfil(pjrt::BufferPtr buffer, bool sharding_is_free) {
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     sharding_is_free_ = sharding_is_free;
     buffer_ = std::move(buffer);
     settled_.store(true, std::memory_order_release);
@@ -194,7 +203,7 @@ void DeviceData::fulfil(pjrt::BufferPtr buffer, bool sharding_is_free) {
 
 void DeviceData::fulfil(c10::Storage host) {
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     host_ = std::move(host);
     owns_host_ = true;
     count_host(true);
@@ -204,7 +213,7 @@ void DeviceData::fulfil(c10::Storage host) {
 
 void DeviceData::fail(std::exception_ptr error) {
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     error_ = std::move(error);
   }
   changed_.notify_all();
@@ -219,7 +228,7 @@ DeviceData* device_data(const Node& node) {
 // Doubly linked, so that a tensor that dies leaves in constant time.
 class PendingList {
  public:
-  static PendingList& of(int device) {
+  static PendingList& of(int device) REQUIRES(trace_mutex) {
     static auto* lists = new std::deque<PendingList>;
     while (lists->size() <= static_cast<size_t>(device)) {
       lists->emplace_back();
@@ -227,7 +236,7 @@ class PendingList {
     return (*lists)[device];
   }
 
-  void append(StorageState* state) {
+  void append(StorageState* state) REQUIRES(trace_mutex) {
     state->previous_ = tail_;
     state->next_ = nullptr;
     (tail_ != nullptr ? tail_->next_ : head_) = state;
@@ -236,14 +245,14 @@ class PendingList {
     ++size_;
   }
 
-  void remove(StorageState* state) {
+  void remove(StorageState* state) REQUIRES(trace_mutex) {
     (state->previous_ != nullptr ? state->previous_->next_ : head_) = state->next_;
     (state->next_ != nullptr ? state->next_->previous_ : tail_) = state->previous_;
     state->linked_ = false;
     --size_;
   }
 
-  std::vector<StatePtr> states() const {
+  std::vector<StatePtr> states() const REQUIRES(trace_mutex) {
     std::vector<StatePtr> result;
     result.reserve(size_);
     for (StorageState* state = head_; state != nullptr; state = state->next_) {

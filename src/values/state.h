@@ -1,11 +1,9 @@
 // What a storage of the xla device holds: a value. Recorded but not yet computed values are
 // *pending*; sync (execution/sync.h) turns them into Data leaves.
-//
-// Threads: every member below, and Node::visit, is guarded by the trace lock. It is held for the
-// recording of one operation or the collection of one graph, never while compiling, executing,
-// waiting, or acquiring Python's GIL.
+// The trace lock guards them (base/trace_lock.h); a leaf guards what it holds itself.
 #pragma once
 
+#include "base/mutex.h"
 #include "ir/node.h"
 #include "pjrt/client.h"
 #include "sharding/sharding.h"
@@ -13,24 +11,12 @@
 #include <c10/core/Storage.h>
 
 #include <atomic>
-#include <condition_variable>
+
 #include <exception>
 #include <memory>
-#include <mutex>
 #include <unordered_set>
 
 namespace torch_xla {
-
-class TraceLock {
- public:
-  TraceLock() : lock_(mutex()) {}
-  void unlock() { lock_.unlock(); }
-  void lock() { lock_.lock(); }
-
- private:
-  static std::mutex& mutex();
-  std::unique_lock<std::mutex> lock_;
-};
 
 // A buffer on a device, there now or promised by a program being compiled or launched, or memory
 // of the host that becomes a buffer, without a copy, when a program needs one.
@@ -44,7 +30,7 @@ class DeviceData : public Node {
   ~DeviceData() override;
 
   // Blocks until launched; throws what went wrong with the program that makes it.
-  pjrt::BufferPtr buffer();
+  pjrt::BufferPtr buffer() EXCLUDES(trace_mutex);
   // The same without a reference to it, if it will be there as long as this; else null.
   pjrt::Buffer* settled_buffer() const;
   void fulfil(pjrt::BufferPtr buffer, bool sharding_is_free = false);
@@ -64,36 +50,38 @@ class DeviceData : public Node {
 
   // Only where the device's memory is the host's, or a value that came from the host.
   // The bytes in place; blocks until computed.
-  c10::Storage host();
+  c10::Storage host() EXCLUDES(trace_mutex);
   // A program reads the bytes until `done`.
   void read_until(pjrt::CompletionPtr done);
   // Blocks until no program reads the bytes, so that the caller may change them.
-  void begin_write();
+  void begin_write() EXCLUDES(trace_mutex);
 
   const TensorType type;
   const int device;
-  // Storages whose current value this is and operations that use the bytes (guarded by the trace
-  // lock): none left means that a program may reuse the buffer.
-  int holders = 0;
+  // Storages whose current value this is and operations that use the bytes: none left means that a
+  // program may reuse the buffer.
+  int holders GUARDED_BY(trace_mutex) = 0;
   // Of these, operations that use the bytes; each has a reference to the node, too.
-  int pins = 0;
+  int pins GUARDED_BY(trace_mutex) = 0;
 
  private:
   // Whether its bytes are memory of the host's that no buffer counts.
-  void count_host(bool counted);
-  void wait_for_value(std::unique_lock<std::mutex>& lock);
-  pjrt::BufferPtr wait_for_buffer(std::unique_lock<std::mutex>& lock);
-  std::mutex mutex_;
-  std::condition_variable changed_;
+  void count_host(bool counted) REQUIRES(mutex_);
+  const pjrt::BufferPtr* settled() const;
+  void wait_for_value(MutexLock& lock) REQUIRES(mutex_);
+  pjrt::BufferPtr wait_for_buffer(MutexLock& lock) REQUIRES(mutex_);
+  Mutex mutex_;
+  Condition changed_;
   std::atomic<bool> settled_{false};  // `buffer_` is there to stay: no need to lock
-  pjrt::BufferPtr buffer_;
-  std::exception_ptr error_;
-  c10::Storage host_;       // empty until asked for
-  bool owns_host_ = false;  // false: it is `buffer_`'s memory
-  bool host_is_counted_ = false;
-  ShardingPtr host_sharding_ = Sharding::replicated();  // for memory not yet sent
-  bool sharding_is_free_ = false;
-  std::vector<pjrt::CompletionPtr> readers_;
+  pjrt::BufferPtr buffer_ GUARDED_BY(mutex_);
+  std::exception_ptr error_ GUARDED_BY(mutex_);
+  c10::Storage host_ GUARDED_BY(mutex_);       // empty until asked for
+  bool owns_host_ GUARDED_BY(mutex_) = false;  // false: it is `buffer_`'s memory
+  bool host_is_counted_ GUARDED_BY(mutex_) = false;
+  ShardingPtr host_sharding_ GUARDED_BY(mutex_) =
+      Sharding::replicated();  // for memory not yet sent
+  bool sharding_is_free_ GUARDED_BY(mutex_) = false;
+  std::vector<pjrt::CompletionPtr> readers_ GUARDED_BY(mutex_);
 };
 
 using DeviceDataPtr = c10::intrusive_ptr<DeviceData>;
@@ -104,7 +92,7 @@ struct StorageState;
 
 // What storages made during a trace belong to (trace/scope.h).
 struct StateOwner {
-  std::unordered_set<StorageState*> own;  // still alive; guarded by the trace lock
+  std::unordered_set<StorageState*> own GUARDED_BY(trace_mutex);  // still alive
 };
 
 // Owned by the storage's DataPtr, and for a moment by a sync; dropped without the trace lock held.
@@ -117,50 +105,51 @@ struct StorageState : std::enable_shared_from_this<StorageState> {
   const int device;
   const std::shared_ptr<StateOwner> scope;  // the trace it was made in, or null
 
-  const Value& value() const { return value_; }  // empty: never written
+  const Value& value() const REQUIRES(trace_mutex) { return value_; }  // empty: never written
   // Replaces the value; links or unlinks the pending list.
-  void set_value(Value value);
-  bool pending() const { return value_ && value_.node->kind == Node::Kind::Op; }
+  void set_value(Value value) REQUIRES(trace_mutex);
+  bool pending() const REQUIRES(trace_mutex) {
+    return value_ && value_.node->kind == Node::Kind::Op;
+  }
 
   // How the user wants values of this type to lie on the devices (spmd/marks.h), or null.
   struct Annotation {
     ShardingPtr sharding;
     TensorType type;
   };
-  std::unique_ptr<const Annotation> annotation;
+  std::unique_ptr<const Annotation> annotation GUARDED_BY(trace_mutex);
 
   // The last materialised value before the pending one: where a failed program returns to.
-  NodePtr committed;
+  NodePtr committed GUARDED_BY(trace_mutex);
 
   // The reference that the storage's DataPtr is, here so that it needs no memory of its own.
   std::shared_ptr<StorageState> storage_reference;
 
   // For storages that share the state, and storages that are gone. Without any left nothing can
-  // read it any more, even if a sync of another thread still holds it. Not guarded.
+  // read it any more, even if a sync of another thread still holds it.
   void count_storage(int change) { storages_ += change; }
 
-  // Scratch of whoever walks over storages with the trace lock held: valid while `epoch` is its
-  // own.
+  // Scratch of whoever walks over storages: valid while `epoch` is its own.
   struct Visit {
     uint64_t epoch = 0;
     uint32_t index = 0;
   };
-  Visit visit;
+  Visit visit GUARDED_BY(trace_mutex);
 
  private:
   friend class PendingList;
-  void hold(int change);
-  Value value_;
-  StorageState* previous_ = nullptr;
-  StorageState* next_ = nullptr;
-  bool linked_ = false;
+  void hold(int change) REQUIRES(trace_mutex);
+  Value value_ GUARDED_BY(trace_mutex);
+  StorageState* previous_ GUARDED_BY(trace_mutex) = nullptr;
+  StorageState* next_ GUARDED_BY(trace_mutex) = nullptr;
+  bool linked_ GUARDED_BY(trace_mutex) = false;
   std::atomic<int> storages_{1};  // or what it is for instead
 };
 using StatePtr = std::shared_ptr<StorageState>;
 
 // Storages with pending values, per device, oldest assignment first.
-std::vector<StatePtr> pending_states(int device);
-size_t pending_count(int device);
+std::vector<StatePtr> pending_states(int device) REQUIRES(trace_mutex);
+size_t pending_count(int device) REQUIRES(trace_mutex);
 
 // Nodes recorded since the last sync of everything pending. Lock-free.
 int64_t count_recorded_node();

@@ -1,5 +1,7 @@
 // Several threads work on one device at once: their values are right and their locks suffice. This
 // is what the thread sanitizer's build is for.
+#include "ir/signature.h"
+#include "record/backward_pass.h"
 #include "torch_xla/torch_xla.h"
 
 #include <gtest/gtest.h>
@@ -28,14 +30,23 @@ void in_threads(const std::function<void(int)>& work) {
   }
 }
 
-// A few steps of a small regression, whose backward runs on autograd's threads.
+// As the Python package runs it: on this thread until a second one has a pass, too.
+void run_backward(const torch::Tensor& loss) {
+  const bool here = begin_backward_here();
+  loss.backward();
+  if (here) {
+    end_backward_here();
+  }
+}
+
+// A few steps of a small regression.
 torch::Tensor trained(const torch::Device& device, int seed) {
   torch::Tensor weight =
       torch::linspace(-1, 1, 12 + seed).reshape({1, -1}).to(device).requires_grad_();
   torch::Tensor input = torch::linspace(0, 2, 12 + seed).reshape({-1, 1}).to(device);
   for (int step = 0; step < kSteps; ++step) {
     torch::Tensor loss = (weight.mm(input) - 1).square().sum();
-    loss.backward();
+    run_backward(loss);
     {
       torch::NoGradGuard guard;
       weight.sub_(0.01 * weight.grad());
@@ -64,6 +75,31 @@ TEST_F(ThreadsTest, TrainAtTheSameTime) {
   for (int i = 0; i < kThreads; ++i) {
     EXPECT_TRUE(torch::allclose(results[i], trained(torch::kCPU, i), 1e-4, 1e-5)) << i;
   }
+}
+
+TEST_F(ThreadsTest, OneHasItsPassesToItselfUntilAnotherComes) {
+  const torch::Tensor alone = trained(xla_, 1);
+  torch::Tensor beside;
+  std::thread second([&] { beside = trained(xla_, 1); });
+  const torch::Tensor after = trained(xla_, 1);
+  second.join();
+  EXPECT_TRUE(torch::equal(alone, beside));
+  EXPECT_TRUE(torch::equal(alone, after));
+}
+
+TEST_F(ThreadsTest, HaveOneSignatureWhileAnyHasIt) {
+  std::atomic<int> wrong = 0;
+  in_threads([&](int) {
+    for (int64_t i = 0; i < 2000; ++i) {
+      Signature signature;
+      signature.op = "test::op";
+      signature.arguments = {i % 3};
+      const SignaturePtr mine = intern(signature);
+      wrong += mine != intern(signature);
+      wrong += mine != find_signature(mine->hash);
+    }
+  });
+  EXPECT_EQ(wrong, 0);
 }
 
 TEST_F(ThreadsTest, ReadWhileTheModeFlips) {
