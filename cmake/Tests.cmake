@@ -27,7 +27,8 @@ elseif(test_sources)
                ENVIRONMENT_MODIFICATION "TORCH_XLA_TIERS=set:off")
   gtest_discover_tests(torch_xla_tests DISCOVERY_MODE PRE_TEST
     TEST_FILTER "ThreadsTest*" TEST_PREFIX "foreign/"
-    PROPERTIES ENVIRONMENT "TORCH_XLA_PLUGIN_PATH=${EMBEDDED_PLUGIN};PJRT_DEVICE=FOREIGN")
+    PROPERTIES ENVIRONMENT "TORCH_XLA_PLUGIN_PATH=${EMBEDDED_PLUGIN}"
+               ENVIRONMENT_MODIFICATION "PJRT_DEVICE=set:FOREIGN")
 
   # The generated pages of docs/ are those of the tables in the source.
   add_executable(reference_pages dev/reference_pages.cpp)

@@ -82,6 +82,7 @@ class Flights {
         // Whoever could read the result is gone.
       }
     }
+    pjrt::await_uploads();
   }
 
   static void await(const Flight& flight) {

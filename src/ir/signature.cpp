@@ -121,7 +121,8 @@ uint64_t finish_signature(Signature& signature) {
 SignaturePtr intern(Signature signature) {
   finish_signature(signature);
   Interned& interned = Interned::instance();
-  SignaturePtr known;  // released after the lock
+  SignaturePtr known;  // released after the lock, as are others of the same hash
+  std::vector<SignaturePtr> others;
   MutexLock lock(interned.mutex);
   while (true) {
     std::weak_ptr<const Signature>& slot = interned.known[signature.hash];
@@ -135,6 +136,7 @@ SignaturePtr intern(Signature signature) {
     if (same(*known, signature)) {
       return known;
     }
+    others.push_back(std::move(known));
     ++signature.hash;
   }
 }

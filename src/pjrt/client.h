@@ -126,6 +126,9 @@ bool client_started();
 // known from the environment).
 int device_count_hint();
 
+// Blocks, but not for long, until no transfer from the host is under way.
+void await_uploads();
+
 // Buffers alive, of all clients; a donated one no longer counts.
 int64_t live_buffer_count();
 int64_t live_buffer_bytes();

@@ -1,6 +1,7 @@
 #include "pjrt/plugin_client.h"
 
 #include "base/env.h"
+#include "base/mutex.h"
 #include "pjrt/compile_options.h"
 #include "pjrt/doubles.h"
 #include "pjrt/ffi_extension.h"
@@ -27,29 +28,67 @@ PJRT_NamedValue integer_option(std::string_view name, int64_t value) {
   return option;
 }
 
+// Transfers from the host that the plugin's threads have not ended yet.
+class Uploads {
+ public:
+  static Uploads& instance() {
+    static auto* uploads = new Uploads;
+    return *uploads;
+  }
+  void begin() {
+    MutexLock lock(mutex_);
+    ++under_way_;
+  }
+  void end() {
+    MutexLock lock(mutex_);
+    --under_way_;
+    ended_.notify_all();
+  }
+  void await_all() {
+    constexpr auto kPatience = std::chrono::seconds(2);
+    const auto until = std::chrono::steady_clock::now() + kPatience;
+    MutexLock lock(mutex_);
+    while (under_way_ > 0 && ended_.wait_until(lock, until)) {
+    }
+  }
+
+ private:
+  Mutex mutex_;
+  Condition ended_;
+  int64_t under_way_ GUARDED_BY(mutex_) = 0;
+};
+
 // What the device reads from, until its event says that it no longer does.
 struct HostBytes {
   const Api& api;
   PJRT_Event* done;
   std::shared_ptr<void> keep_alive;
+  bool uploaded;  // else they are the buffer, as long as it lives
 };
 
 void release_host_bytes(PJRT_Error* error, void* pointer) {
   std::unique_ptr<HostBytes> bytes(static_cast<HostBytes*>(pointer));
   bytes->api.discard(error);
   Event destroyed_here(bytes->api, bytes->done);
+  if (bytes->uploaded) {
+    Uploads::instance().end();
+  }
 }
 
-void release_when_done(const Api& api, PJRT_Event* done, std::shared_ptr<void> keep_alive) {
+void release_when_done(const Api& api, PJRT_Event* done, std::shared_ptr<void> keep_alive,
+                       bool uploaded) {
   if (!keep_alive) {
     Event destroyed_here(api, done);  // the call has copied the bytes
     return;
   }
-  auto* bytes = new HostBytes{api, done, std::move(keep_alive)};
+  auto* bytes = new HostBytes{api, done, std::move(keep_alive), uploaded};
   auto args = PJRT_ARGS(PJRT_Event_OnReady);
   args.event = done;
   args.callback = &release_host_bytes;
   args.user_arg = bytes;
+  if (uploaded) {
+    Uploads::instance().begin();
+  }
   PJRT_CALL(api, PJRT_Event_OnReady, args);
 }
 
@@ -64,6 +103,8 @@ PJRT_Program mlir_program(const std::string& text) {
 }
 
 }  // namespace
+
+void await_uploads() { Uploads::instance().await_all(); }
 
 PluginClient::PluginClient(Api api, const std::string& device_type) : api_(std::move(api)) {
   create(device_type);
@@ -249,7 +290,7 @@ BufferPtr PluginClient::buffer_from_host(const void* data, const TensorType& typ
   args.device = device(index);
   PJRT_CALL(api_, PJRT_Client_BufferFromHostBuffer, args, "copying a tensor to the device");
   auto buffer = std::make_shared<PluginBuffer>(*this, args.buffer, type, index);
-  release_when_done(api_, args.done_with_host_buffer, std::move(keep_alive));
+  release_when_done(api_, args.done_with_host_buffer, std::move(keep_alive), !host_memory());
   return buffer;
 }
 

@@ -283,7 +283,8 @@ void record_op(OpInfo& info, torch::jit::Stack* stack) {
     run_on_host_memory(info, stack);
     return;
   }
-  const bool exported = plan.signature.tier == Tier::Host && ExportScope::active();
+  const bool exported =
+      plan.recorded && plan.signature->tier == Tier::Host && ExportScope::active();
   if ((!plan.recorded || exported) && run_decomposition(info, stack)) {
     return;
   }

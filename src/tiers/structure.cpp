@@ -26,7 +26,7 @@ int64_t runs_before_compiling(const tiers::Estimate& estimate, const tiers::Opti
 
 // What interpreted runs and the compiler have freed is of no use to the program: a gigabyte for a
 // model of some size. Giving it back takes no time beside them.
-bool leaves_memory(const tiers::Job& job, int64_t interpreted_runs) {
+bool leaves_memory(tiers::Job& job, int64_t interpreted_runs) {
   constexpr double kLongCompilation = 0.5;  // seconds
   return interpreted_runs > 0 || job.seconds() > kLongCompilation;
 }
