@@ -139,7 +139,7 @@ def test_embedded_plugin_is_found_by_its_file():
 
 
 def test_missing_plugin_says_what_to_install():
-    with pytest.raises(RuntimeError, match="PJRT_DEVICE=NEURON"):
+    with pytest.raises(RuntimeError, match="registered for: NEURON"):
         plugins.find("neuron")
 
 

@@ -15,7 +15,7 @@ constexpr char kLocation = '\x01';  // then a number, to the line's end
 constexpr char kName = '\x02';      // on either side of a private function's name
 constexpr char kMarks[] = "\x01\x02";
 
-std::string quoted(std::string_view text) {
+std::string in_quotes(std::string_view text) {
   std::string result = "\"";
   for (char c : text) {
     if (c == '"' || c == '\\') {
@@ -45,7 +45,7 @@ std::vector<TensorType> types_of(const Vals& values) {
 std::string marked(const std::string& function) { return kName + function + kName; }
 
 std::string sharding_attribute(const std::string& sharding) {
-  return "mhlo.sharding = " + quoted(sharding);
+  return "mhlo.sharding = " + in_quotes(sharding);
 }
 
 }  // namespace
@@ -193,8 +193,9 @@ Val Builder::sharding_call(std::string_view target, Val x, const TensorType& res
                            const std::string& sharding) {
   Val value = make(result);
   append_line(name_list({value}) + " = \"stablehlo.custom_call\"(" + name_list({x}) +
-              ") <{call_target_name = " + quoted(target) + "}> {" + sharding_attribute(sharding) +
-              "} : (" + type_string(x.type()) + ") -> " + type_string(result));
+              ") <{call_target_name = " + in_quotes(target) + "}> {" +
+              sharding_attribute(sharding) + "} : (" + type_string(x.type()) + ") -> " +
+              type_string(result));
   return value;
 }
 
@@ -213,7 +214,7 @@ Vals Builder::call(const std::string& function, const Vals& arguments,
 Vals Builder::composite(const std::string& name, const std::string& attributes,
                         const std::string& function, const Vals& arguments, const Vals& like) {
   return emit_many("stablehlo.composite", arguments, types_of(like),
-                   "name = " + quoted(name) +
+                   "name = " + in_quotes(name) +
                        ", composite_attributes = " + (attributes.empty() ? "{}" : attributes) +
                        ", decomposition = @" + marked(function));
 }
@@ -239,9 +240,9 @@ void Builder::set_location(std::string_view file, int line, std::string_view sco
     location_ = -1;
     return;
   }
-  std::string place = quoted(file.empty() ? "-" : file) + ":" + std::to_string(line) + ":0";
+  std::string place = in_quotes(file.empty() ? "-" : file) + ":" + std::to_string(line) + ":0";
   std::string definition =
-      "loc(" + (scope.empty() ? place : quoted(scope) + "(" + place + ")") + ")";
+      "loc(" + (scope.empty() ? place : in_quotes(scope) + "(" + place + ")") + ")";
   auto [it, inserted] =
       location_ids_.try_emplace(std::move(definition), static_cast<int32_t>(location_ids_.size()));
   if (inserted) {
