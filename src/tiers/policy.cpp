@@ -91,13 +91,20 @@ bool compiles_at_once(const Estimate& estimate, const Options& options) {
          estimate.moving > estimate.compiling;
 }
 
-// A larger graph compiles longer. The bounds: what comes a few times in many shapes is not worth
-// its compilations, and steady work should be at its best within some minutes.
+// A larger graph compiles longer, and a small one gains little by it: many of them that come in
+// turn (each token's, of a server that generates) would all be waited for at once if their runs had
+// not taken longer than their compilation. The bounds: what comes a few times in many shapes is not
+// worth its compilations, and steady work should be at its best within some minutes.
 int64_t interpreted_runs(const Estimate& estimate, const Options& options) {
-  constexpr int64_t kFewest = 32, kMost = 128;
+  constexpr int64_t kFewest = 32, kMost = 128, kMostOfSmall = 512;
   constexpr int64_t kOperationsARun = 4;
-  return options.runs ? *options.runs
-                      : std::clamp(estimate.operations / kOperationsARun, kFewest, kMost);
+  constexpr double kRunOperation = 5e-6;  // seconds
+  constexpr double kSlower = 3;           // compiling beside the program, at low priority
+  const double operations = std::max(1.0, static_cast<double>(estimate.operations));
+  const double run = operations * kRunOperation + estimate.moving;
+  const auto in_time = static_cast<int64_t>(kSlower * estimate.compiling / run);
+  const int64_t usual = std::clamp(estimate.operations / kOperationsARun, kFewest, kMost);
+  return options.runs ? *options.runs : std::clamp(in_time, usual, kMostOfSmall);
 }
 
 }  // namespace torch_xla::tiers
