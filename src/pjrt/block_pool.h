@@ -56,8 +56,9 @@ class BlockPool {
   size_t bytes_kept_ GUARDED_BY(mutex_) = 0;
   uint64_t taken_ GUARDED_BY(mutex_) = 0;
   uint64_t freed_ GUARDED_BY(mutex_) = 0;
-  size_t peak_now_ GUARDED_BY(mutex_) = 0, peak_before_ GUARDED_BY(mutex_) =
-                                               0;  // of the current and the previous period
+  // Of the current and the previous period.
+  size_t peak_now_ GUARDED_BY(mutex_) = 0;
+  size_t peak_before_ GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace torch_xla::pjrt

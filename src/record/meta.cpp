@@ -19,6 +19,23 @@ at::Tensor meta_tensor(const at::Tensor& tensor) {
 
 const c10::Device kMeta(c10::DeviceType::Meta);
 
+// The code that the CPU would run consists of calls of other operators. PyTorch's meta kernels for
+// such operators are Python's, and their first call imports its compiler: two seconds.
+std::optional<IValues> run_composite(const c10::OperatorHandle& op, const IValues& arguments) {
+  using c10::DispatchKey;
+  if (!op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd) ||
+      op.hasKernelForDispatchKey(DispatchKey::CPU)) {
+    return std::nullopt;
+  }
+  try {
+    IValues stack = arguments;
+    op.callBoxedForDispatchKey(DispatchKey::CompositeExplicitAutograd, stack);
+    return stack;
+  } catch (const c10::Error&) {
+    return std::nullopt;  // it looks at values, or has a complaint that the meta kernel shares
+  }
+}
+
 }  // namespace
 
 c10::IValue map_tensors(const c10::IValue& value,
@@ -82,26 +99,6 @@ IValues functional_arguments(const OpInfo& info, c10::ArrayRef<c10::IValue> argu
   }
   return result;
 }
-
-namespace {
-
-// The code that the CPU would run consists of calls of other operators. PyTorch's meta kernels for
-// such operators are Python's, and their first call imports its compiler: two seconds.
-std::optional<IValues> run_composite(const c10::OperatorHandle& op, IValues arguments) {
-  using c10::DispatchKey;
-  if (!op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd) ||
-      op.hasKernelForDispatchKey(DispatchKey::CPU)) {
-    return std::nullopt;
-  }
-  try {
-    op.callBoxedForDispatchKey(DispatchKey::CompositeExplicitAutograd, arguments);
-    return arguments;
-  } catch (const c10::Error&) {
-    return std::nullopt;  // it looks at values, or has a complaint that the meta kernel shares
-  }
-}
-
-}  // namespace
 
 std::optional<IValues> run_meta(const c10::OperatorHandle& op, IValues meta_arguments) {
   at::AutoDispatchBelowADInplaceOrView guard;

@@ -3,10 +3,10 @@
 
 from typing import Any
 
-from torch._C._dynamo import eval_frame
 from torch.autograd import Variable
 
 from torch_xla import _XLAC
+from torch_xla._internal import frames
 
 _Engine: Any = type(Variable._execution_engine)
 
@@ -25,9 +25,4 @@ class Engine(_Engine):  # type: ignore[misc]
 
 def install() -> None:
     Variable._execution_engine = Engine()
-    # Nothing for `torch.compile` to look into; what it calls may be.
-    actions = eval_frame._FrameAction
-    eval_frame.set_code_exec_strategy(
-        Engine.run_backward.__code__,
-        eval_frame._FrameExecStrategy(actions.SKIP, actions.DEFAULT),
-    )
+    frames.hide(Engine.run_backward, with_what_it_calls=False)  # hooks are the user's

@@ -4,7 +4,8 @@ import functools
 from typing import Any
 
 import torch
-from torch._C._dynamo import eval_frame
+
+from torch_xla._internal import frames
 
 
 @functools.cache
@@ -42,5 +43,4 @@ def decompose(name: str, overload: str, arguments: tuple[Any, ...]) -> Any:
 
 
 # The core calls it, also while dynamo watches every frame: this one is not the user's.
-_SKIP = eval_frame._FrameAction.SKIP
-eval_frame.set_code_exec_strategy(decompose.__code__, eval_frame._FrameExecStrategy(_SKIP, _SKIP))
+frames.hide(decompose, with_what_it_calls=True)
