@@ -241,3 +241,8 @@ print(unasked(), readers.is_torch_xla_available(), os.environ.get("USE_TORCH_XLA
     assert fresh_python("import os, torch; os.environ['PJRT_DEVICE'] = 'CPU'\n" + program) == (
         "True True None"
     )
+    # A function that imports the library later, in a file that imports us under another name.
+    late = (
+        "import torch_xla.core.xla_model as xm\ndef late():\n    from accelerate import Accelerator"
+    )
+    assert fresh_python(late + "\n    print(Accelerator().device.type)\nlate()") == "xla"

@@ -509,3 +509,58 @@ def test_accelerate() -> None:
         results.append(losses(traced if pure else step, data))
     assert traced.cache_info().traces == 1
     torch.testing.assert_close(results[1], results[0], rtol=1e-5, atol=1e-6)
+
+
+def is_pending(tensor: Tensor) -> bool:
+    return torch_xla._XLAC.value_state(tensor) == "pending"
+
+
+def test_a_step_is_launched_at_once_unless_work_is_pending() -> None:
+    model = mlp()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+
+    @assume_pure
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    data = batches(8)
+    for batch in data[:4]:
+        step(*batch).item()
+    weight = next(model.parameters())
+    loss = step(*data[4])
+    assert not is_pending(loss) and not is_pending(weight)
+    before = weight.detach().clone()  # pending: the step must not overwrite what it reads
+    loss = step(*data[5])
+    assert is_pending(loss) and is_pending(before)
+    assert not torch.equal(before, weight)
+
+
+def test_gradients_that_somebody_holds_are_not_overwritten() -> None:
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+    @assume_pure
+    def step(x: Tensor, y: Tensor) -> None:
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+
+    first, *others = model.parameters()
+    kept: list[tuple[Any, Tensor]] = []
+    for i, batch in enumerate(batches(9)):
+        step(*batch)
+        torch_xla.sync()
+        held = (first.grad, first.grad.detach(), first.grad[:1], others[0].grad.untyped_storage())
+        kept.append((held[i % 4], first.grad.cpu()))
+        for other in others:
+            assert other.grad is not None and torch.isfinite(other.grad).all()
+    for i, (held, value) in enumerate(kept):
+        if i % 4 < 2:
+            assert torch.equal(held.cpu(), value)
+        elif i % 4 == 2:
+            assert torch.equal(held.cpu(), value[:1])
+    assert len({value.sum().item() for _, value in kept}) == len(kept)

@@ -204,8 +204,14 @@ class PythonPureFunction {
     py::object seen;
 
     PyObject* current() const {
-      return PyCell_Check(container.ptr()) ? PyCell_GET(container.ptr())
-                                           : PyDict_GetItem(container.ptr(), key.ptr());
+      if (PyCell_Check(container.ptr())) {
+        return PyCell_GET(container.ptr());
+      }
+      PyObject* value = PyDict_GetItemWithError(container.ptr(), key.ptr());
+      if (value == nullptr && PyErr_Occurred() != nullptr) {
+        throw py::error_already_set();
+      }
+      return value;
     }
   };
   struct Known {
@@ -224,7 +230,7 @@ class PythonPureFunction {
 
   static Tensors run_call(const EntryPtr& entry, const Flattened& flat, const CallNumbers& numbers,
                           bool alone) {
-    if (!alone && !eager::enabled()) {
+    if (!alone && !eager::enabled() && !entry->trains) {
       return call_entry(entry, flat.tensors, numbers);
     }
     const Tensors owned = flat.changeable ? flat.tensors : Tensors();

@@ -26,6 +26,8 @@ class Execution {
   // if given and still there, unless it has got another value.
   void assign(StatePtr state, size_t output, NodePtr before) REQUIRES(trace_mutex);
 
+  void reserve_assignments(size_t count) { assignments_.reserve(count); }
+
   const Graph& graph() const { return *graph_; }
   const DeviceDataPtr& output(size_t index) const { return outputs_[index]; }
 

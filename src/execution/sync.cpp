@@ -81,6 +81,7 @@ Run prepare(int device, std::vector<StatePtr> states, bool donate, RunMode mode 
   std::vector<bool> donated = donated_inputs(*graph);
   Run run{Execution(std::move(graph), std::move(leaves), std::move(donated), device),
           std::move(name)};
+  run.execution.reserve_assignments(states.size());
   for (size_t i = 0; i < states.size(); ++i) {
     NodePtr before = states[i]->committed;
     run.execution.assign(std::move(states[i]), index_of_state[i], std::move(before));

@@ -3,6 +3,7 @@
 // threads.
 #pragma once
 
+#include "base/pool.h"
 #include "base/trace_lock.h"
 #include "ir/signature.h"
 
@@ -49,6 +50,7 @@ struct Node : c10::intrusive_ptr_target {
 
   ~Node() override;
   void release_resources() override;
+  POOLED(Node)
 };
 
 inline const TensorType& Value::type() const { return node->type(index); }

@@ -1,3 +1,4 @@
+#include "base/pool.h"
 #include "pjrt/hlo_sharding.h"
 #include "pjrt/hlo_text.h"
 #include "pjrt/plugin_client.h"
@@ -167,14 +168,14 @@ std::vector<BufferPtr> PluginExecutable::wrap(const std::vector<PJRT_Buffer*>& r
   results.reserve(count);
   for (size_t i = 0; i < count; ++i) {
     if (!partitioned_) {
-      results.push_back(std::make_shared<PluginBuffer>(client_, raw[i], output_types_[i], device));
+      results.push_back(make_pooled<PluginBuffer>(client_, raw[i], output_types_[i], device));
       continue;
     }
     std::vector<BufferPtr> pieces;
     pieces.reserve(raw.size() / count);
     for (size_t lane = 0; lane < raw.size() / count; ++lane) {
-      pieces.push_back(std::make_shared<PluginBuffer>(client_, raw[lane * count + i],
-                                                      piece_types_[i], static_cast<int>(lane)));
+      pieces.push_back(make_pooled<PluginBuffer>(client_, raw[lane * count + i], piece_types_[i],
+                                                 static_cast<int>(lane)));
     }
     results.push_back(
         std::make_shared<ShardedBuffer>(output_types_[i], output_shardings_[i], std::move(pieces)));

@@ -1,6 +1,7 @@
 #include "pjrt/null_client.h"
 
 #include "base/error.h"
+#include "base/pool.h"
 #include "pjrt/live_buffers.h"
 
 #include <cstdlib>
@@ -41,7 +42,7 @@ class NullBuffer final : public Buffer {
     return bytes();
   }
   BufferPtr copy_to_device(int device) override {
-    auto copy = std::make_shared<NullBuffer>(client_, type_, device);
+    auto copy = make_pooled<NullBuffer>(client_, type_, device);
     copy_to_host(copy->bytes(), static_cast<size_t>(nbytes_));
     return copy;
   }
@@ -91,7 +92,7 @@ class NullExecutable final : public Executable {
     std::vector<BufferPtr> outputs;
     outputs.reserve(types_.size());
     for (const TensorType& type : types_) {
-      outputs.push_back(std::make_shared<NullBuffer>(client_, type, device));
+      outputs.push_back(make_pooled<NullBuffer>(client_, type, device));
     }
     for (size_t i = 0; i < inputs.size(); ++i) {
       if (donated[i]) {
@@ -130,7 +131,7 @@ class NullClient final : public Client {
   }
   BufferPtr buffer_from_host(const void* data, const TensorType& type, int device,
                              std::shared_ptr<void>) override {
-    auto buffer = std::make_shared<NullBuffer>(*this, type, device);
+    auto buffer = make_pooled<NullBuffer>(*this, type, device);
     if (data != nullptr && buffer->nbytes() > 0) {
       std::memcpy(buffer->host_pointer(), data, static_cast<size_t>(buffer->nbytes()));
     }

@@ -194,6 +194,10 @@ Tensors make_results(const PureEntry& entry, const std::vector<c10::Storage>& st
   for (const Result& result : entry.results) {
     switch (result.kind) {
       case Result::Kind::New:
+        if (!storages[result.index]) {
+          results.emplace_back();
+          break;
+        }
         results.push_back(make_tensor(storages[result.index], result.dtype, result.sizes,
                                       result.strides, result.offset));
         results.back()._set_conj(result.conj);
@@ -244,7 +248,11 @@ void bump_versions(const PureEntry& entry, const Tensors& arguments) {
 void write_gradients(const PureEntry& entry, const Tensors& arguments, Tensors& results) {
   for (const PureEntry::GradientWrite& write : entry.gradient_writes) {
     const at::Tensor& leaf = write.leaf.owner(arguments);
-    leaf.mutable_grad() = write.result < 0 ? at::Tensor() : results[write.result];
+    if (write.result < 0) {
+      leaf.mutable_grad().reset();
+    } else if (results[write.result].defined()) {
+      leaf.mutable_grad() = std::move(results[write.result]);
+    }
   }
   results.resize(entry.returned);
 }
@@ -253,13 +261,17 @@ Tensors call_entry(const EntryPtr& pointer, const Tensors& arguments, const Call
   for (int32_t marked : pointer->marked) {
     arguments[marked].set_requires_grad(true);
   }
-  if (!eager::enabled()) {
+  const bool eager = eager::enabled();
+  if (eager || pointer->trains) {
+    const Pending pending = eager ? Pending::RunsBefore : Pending::Declines;
+    if (std::optional<Tensors> results = launch_entry(pointer, arguments, numbers, pending)) {
+      return std::move(*results);
+    }
+  }
+  if (!eager) {
     Tensors results = record_call(pointer, arguments, numbers);
     write_gradients(*pointer, arguments, results);
     return results;
-  }
-  if (std::optional<Tensors> results = launch_entry(pointer, arguments, numbers)) {
-    return std::move(*results);
   }
   std::vector<StatePtr> operands;
   for (const PureEntry::Input& input : pointer->inputs) {

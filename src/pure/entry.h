@@ -14,6 +14,7 @@ namespace torch_xla {
 
 using Tensors = std::vector<at::Tensor>;
 using Words = c10::SmallVector<uint64_t, 64>;
+using TensorWords = c10::SmallVector<uint64_t, 6>;  // of one tensor; steps compare thousands
 
 // The user's function over a flat list of tensors, for one set of static arguments. Kept by
 // entries, because gradients of gradients run it again. Called without locks.
@@ -54,7 +55,7 @@ struct PureEntry {
   // A closed-over tensor, read anew at each call; `key` is what the trace relied on.
   struct Handle {
     Place place;
-    Words key;
+    TensorWords key;
     int32_t input = -1;  // the input whose storage it is on
   };
   // What a call does to a leaf's `grad`, beyond writing to it in place.
@@ -127,7 +128,10 @@ struct PureEntry {
   };
   mutable Derivative derivative;
   // How the call last ran as a program of its own (pure/launch.cpp).
-  mutable std::shared_ptr<const LaunchPlan> plan GUARDED_BY(trace_mutex);
+  mutable std::shared_ptr<LaunchPlan> plan GUARDED_BY(trace_mutex);
+  // It changes parameters, as a training step does: such a call is launched at once where nothing
+  // is pending, since nothing will be fused with it.
+  bool trains = false;
   // It found a tensor of the trace around it, and must not be used outside of that.
   bool transient = false;
   std::shared_ptr<void> annotation;
@@ -138,7 +142,8 @@ using EntryPtr = std::shared_ptr<const PureEntry>;
 using CallNumbers = std::vector<double>;
 
 // Calls the traced computation: one node for the forward, and one more when a gradient asks for it.
-// In eager mode it is compiled and run here. Any thread; without locks, the GIL too in eager mode.
+// In eager mode, or where it trains, it is compiled and run here. Any thread; without locks, and
+// then without the GIL.
 Tensors call_entry(const EntryPtr& entry, const Tensors& arguments,
                    const CallNumbers& numbers = {});
 
@@ -146,7 +151,9 @@ Tensors call_entry(const EntryPtr& entry, const Tensors& arguments,
 // need be; what is pending runs before. Nothing where that cannot be done: when the call wants
 // gradients, is inside a trace, reads what was never written, or runs on several devices. Any
 // thread, without locks and the GIL.
+enum class Pending { RunsBefore, Declines };  // what else is to be run
 std::optional<Tensors> launch_entry(const EntryPtr& entry, const Tensors& arguments,
-                                    const CallNumbers& numbers = {});
+                                    const CallNumbers& numbers = {},
+                                    Pending pending = Pending::RunsBefore);
 
 }  // namespace torch_xla

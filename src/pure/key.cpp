@@ -39,7 +39,11 @@ void append_switches(Words& words) {
   words.push_back(word);
 }
 
-void append_tensor(Words& words, const at::Tensor& tensor) {
+namespace {
+
+// What a trace relies on, word by word, until `take` says that it is enough.
+template <class Take>
+bool describe_tensor(const at::Tensor& tensor, Take&& take) {
   c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
   bool contiguous = impl.is_contiguous();
   bool covers = covers_storage(impl, contiguous);
@@ -52,19 +56,33 @@ void append_tensor(Words& words, const at::Tensor& tensor) {
   word |= uint64_t{impl.is_inference()} << 13;
   word |= static_cast<uint64_t>(impl.device().index()) << 16;
   word |= static_cast<uint64_t>(impl.dim()) << 32;
-  words.push_back(word);
+  bool goes_on = take(word);
   for (int64_t size : impl.sizes()) {
-    words.push_back(static_cast<uint64_t>(size));
+    goes_on = goes_on && take(static_cast<uint64_t>(size));
   }
-  if (!contiguous) {
-    for (int64_t stride : impl.strides()) {
-      words.push_back(static_cast<uint64_t>(stride));
-    }
+  for (size_t i = 0; goes_on && !contiguous && i < impl.strides().size(); ++i) {
+    goes_on = take(static_cast<uint64_t>(impl.strides()[i]));
   }
-  if (!covers) {
-    words.push_back(static_cast<uint64_t>(impl.storage_offset()));
-    words.push_back(impl.storage().nbytes());
+  if (goes_on && !covers) {
+    goes_on = take(static_cast<uint64_t>(impl.storage_offset())) && take(impl.storage().nbytes());
   }
+  return goes_on;
+}
+
+bool is_described_by(const at::Tensor& tensor, const TensorWords& words) {
+  size_t next = 0;
+  return describe_tensor(
+             tensor, [&](uint64_t word) { return next < words.size() && words[next++] == word; }) &&
+         next == words.size();
+}
+
+}  // namespace
+
+void append_tensor(c10::SmallVectorImpl<uint64_t>& words, const at::Tensor& tensor) {
+  describe_tensor(tensor, [&](uint64_t word) {
+    words.push_back(word);
+    return true;
+  });
 }
 
 void append_arguments(Words& words, const Tensors& arguments) {
@@ -101,7 +119,6 @@ bool handles_match(const PureEntry& entry, const Tensors& arguments) {
     return true;
   }
   uint64_t epoch = next_visit_epoch();
-  Words words;
   TraceLock lock;
   for (size_t i = 0; i < entry.inputs.size(); ++i) {
     const PureEntry::Input& input = entry.inputs[i];
@@ -125,9 +142,7 @@ bool handles_match(const PureEntry& entry, const Tensors& arguments) {
       return false;
     }
     const StorageState& state = *state_of(tensor);
-    words.clear();
-    append_tensor(words, tensor);
-    if (words != handle.key || state.visit.epoch != epoch ||
+    if (!is_described_by(tensor, handle.key) || state.visit.epoch != epoch ||
         state.visit.index != static_cast<uint32_t>(handle.input)) {
       return false;
     }

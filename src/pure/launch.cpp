@@ -22,6 +22,7 @@ struct LaunchPlan {
   std::vector<bool> donated;               // per operand
   std::vector<uint32_t> output_of_result;  // graph output, per storage of the results
   std::vector<uint32_t> output_of_input;   // the same, per operand that is written
+  std::vector<int32_t> renewable;          // per gradient write: its storage, if no other result's
 };
 
 namespace {
@@ -51,10 +52,12 @@ class Launch {
     }
     choose_plan();
     promise_writes();
+    renew_gradients();
     return true;
   }
 
   Tensors run() {
+    former_gradients_.clear();  // their memory is for the program
     const ActiveRegion* region = current_region();
     execution_->run(region != nullptr ? region->function->name : entry_.name);
     bump_versions(entry_, arguments_);
@@ -104,21 +107,24 @@ class Launch {
     plan_ = with_numbers(entry_.plan);
   }
 
-  std::shared_ptr<const LaunchPlan> with_numbers(std::shared_ptr<const LaunchPlan> plan) const {
+  // A plan that another launch is using stays as it is.
+  std::shared_ptr<const LaunchPlan> with_numbers(std::shared_ptr<LaunchPlan>& plan) const
+      REQUIRES(trace_mutex) {
     const std::vector<Number>& planned = plan->graph.numbers;
-    if (std::equal(planned.begin(), planned.end(), numbers_.begin(), numbers_.end(),
-                   [](const Number& x, double y) { return same_number(x, Number::of(y)); })) {
-      return plan;
+    if (!std::equal(planned.begin(), planned.end(), numbers_.begin(), numbers_.end(),
+                    [](const Number& x, double y) { return same_number(x, Number::of(y)); })) {
+      if (plan.use_count() > 1) {
+        plan = std::make_shared<LaunchPlan>(*plan);
+      }
+      plan->graph.numbers.resize(numbers_.size());
+      std::transform(numbers_.begin(), numbers_.end(), plan->graph.numbers.begin(),
+                     [](double value) { return Number::of(value); });
     }
-    auto changed = std::make_shared<LaunchPlan>(*plan);
-    changed->graph.numbers.assign(numbers_.size(), {});
-    std::transform(numbers_.begin(), numbers_.end(), changed->graph.numbers.begin(),
-                   [](double value) { return Number::of(value); });
-    return changed;
+    return plan;
   }
 
-  std::shared_ptr<const LaunchPlan> make_plan(
-      std::vector<bool> donated, const std::map<std::string, std::string>& options) const
+  std::shared_ptr<LaunchPlan> make_plan(std::vector<bool> donated,
+                                        const std::map<std::string, std::string>& options) const
       REQUIRES(trace_mutex) {
     auto plan = std::make_shared<LaunchPlan>();
     NodePtr call = make_call_node(entry_.forward, numbers_);
@@ -146,6 +152,7 @@ class Launch {
         plan->output_of_input[i] = add(static_cast<uint32_t>(output), donor);
       }
     }
+    plan->renewable = renewable_storages();
     plan->graph = collect_graph(outputs);
     plan->graph.donated = std::move(donors);
     plan->graph.xla_options = options;
@@ -160,6 +167,7 @@ class Launch {
     const std::vector<NodePtr> before = leaves_;
     std::shared_ptr<const Graph> graph(plan_, &plan_->graph);
     execution_.emplace(std::move(graph), std::move(leaves_), plan_->donated, entry_.device);
+    execution_->reserve_assignments(operands_.size());
     for (size_t i = 0; i < entry_.inputs.size(); ++i) {
       if (entry_.inputs[i].written >= 0) {
         execution_->assign(operands_[i]->shared_from_this(), plan_->output_of_input[i], before[i]);
@@ -167,15 +175,72 @@ class Launch {
     }
   }
 
+  // Per gradient write: the storage of its result, if that is all of it and no other lies there.
+  std::vector<int32_t> renewable_storages() const {
+    std::vector<int32_t> results_on(entry_.storages.size(), 0);
+    for (const PureEntry::Result& result : entry_.results) {
+      if (result.kind == PureEntry::Result::Kind::New) {
+        ++results_on[result.index];
+      }
+    }
+    std::vector<int32_t> storages;
+    for (const PureEntry::GradientWrite& write : entry_.gradient_writes) {
+      storages.push_back(-1);
+      if (write.result >= 0) {
+        const PureEntry::Result& result = entry_.results[write.result];
+        const bool plain = result.kind == PureEntry::Result::Kind::New && result.offset == 0 &&
+                           !result.leaf && !result.conj && !result.neg;
+        if (plain && results_on[result.index] == 1) {
+          storages.back() = result.index;
+        }
+      }
+    }
+    return storages;
+  }
+
+  // A gradient that only its leaf knows gets the new value, instead of being made anew.
+  void renew_gradients() REQUIRES(trace_mutex) {
+    renewed_.assign(entry_.storages.size(), false);
+    for (size_t i = 0; i < plan_->renewable.size(); ++i) {
+      const int32_t storage = plan_->renewable[i];
+      const PureEntry::GradientWrite& write = entry_.gradient_writes[i];
+      if (storage < 0 || !is_like(write.leaf.owner(arguments_).grad(), write.result)) {
+        continue;
+      }
+      StorageState& state = *state_of(write.leaf.owner(arguments_).grad());
+      former_gradients_.push_back(state.value().node);
+      state.set_value({execution_->output(plan_->output_of_result[storage]), 0});
+      renewed_[storage] = true;
+    }
+  }
+
+  bool is_like(const at::Tensor& gradient, int32_t index) const {
+    if (!gradient.defined() || gradient.use_count() > 1 || gradient.weak_use_count() > 1 ||
+        gradient.storage().use_count() > 1 || state_of(gradient).use_count() > 1) {
+      return false;
+    }
+    c10::TensorImpl& impl = *gradient.unsafeGetTensorImpl();
+    const PureEntry::Result& result = entry_.results[index];
+    return impl.pyobj_slot()->load_pyobj() == nullptr && impl.autograd_meta() == nullptr &&
+           !impl.is_inference() && gradient.scalar_type() == result.dtype &&
+           impl.storage_offset() == 0 && !impl.is_conj() && !impl.is_neg() &&
+           impl.sizes() == c10::IntArrayRef(result.sizes) &&
+           impl.strides() == c10::IntArrayRef(result.strides) &&
+           static_cast<int64_t>(impl.storage().nbytes()) == entry_.storages[result.index].nbytes;
+  }
+
   std::vector<c10::Storage> result_storages() const {
-    std::vector<c10::Storage> storages;
-    storages.reserve(entry_.storages.size());
-    for (const PureEntry::ResultStorage& storage : entry_.storages) {
-      storages.push_back(make_storage(storage.nbytes, entry_.device));
+    std::vector<c10::Storage> storages(entry_.storages.size());
+    for (size_t i = 0; i < storages.size(); ++i) {
+      if (!renewed_[i]) {
+        storages[i] = make_storage(entry_.storages[i].nbytes, entry_.device);
+      }
     }
     TraceLock lock;
     for (size_t i = 0; i < storages.size(); ++i) {
-      state_of(storages[i])->set_value({execution_->output(plan_->output_of_result[i]), 0});
+      if (!renewed_[i]) {
+        state_of(storages[i])->set_value({execution_->output(plan_->output_of_result[i]), 0});
+      }
     }
     return storages;
   }
@@ -188,12 +253,14 @@ class Launch {
   std::vector<NodePtr> leaves_;
   std::shared_ptr<const LaunchPlan> plan_;
   std::optional<Execution> execution_;
+  std::vector<bool> renewed_;              // per storage of the results
+  std::vector<NodePtr> former_gradients_;  // dropped without locks
 };
 
 }  // namespace
 
 std::optional<Tensors> launch_entry(const EntryPtr& entry, const Tensors& arguments,
-                                    const CallNumbers& numbers) {
+                                    const CallNumbers& numbers, Pending pending) {
   if (entry->gradient || entry->transient || !entry->marked.empty() || spmd_enabled() ||
       current_scope() != nullptr) {
     return std::nullopt;
@@ -210,6 +277,9 @@ std::optional<Tensors> launch_entry(const EntryPtr& entry, const Tensors& argume
     Launch launch(*entry, arguments, numbers);
     if (launch.prepare()) {
       return launch.run();
+    }
+    if (pending == Pending::Declines) {
+      return std::nullopt;
     }
     sync_device(entry->device, false);
   }

@@ -32,11 +32,13 @@ Tensors call_backward(const PureEntry& entry, const Tensors& kept, const Tensors
 const StatePtr& operand_state(const PureEntry& entry, const PureEntry::Input& input,
                               const Tensors& arguments);
 
-// The tensors that the call returns; `storages` are those of the entry, with their new values.
+// The tensors that the call returns; `storages` are those of the entry, with their new values. One
+// that is missing leaves its results undefined.
 Tensors make_results(const PureEntry& entry, const std::vector<c10::Storage>& storages,
                      const Tensors& arguments);
 
-// Leaves get the gradients that the call has made, which follow what it returns.
+// Leaves get the gradients that the call has made, which follow what it returns; an undefined one
+// leaves the leaf's own in place.
 void write_gradients(const PureEntry& entry, const Tensors& arguments, Tensors& results);
 
 // Tells autograd which tensors the call has written.

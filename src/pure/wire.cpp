@@ -222,6 +222,14 @@ class Wiring {
     return make_zeros({tensor.scalar_type(), {static_cast<int64_t>(count)}});
   }
 
+  bool is_parameter(const PureEntry::Input& input) const {
+    const at::Tensor tensor = input.argument >= 0 ? arguments_[input.argument]
+                              : input.handle >= 0 && !entry_->handles[input.handle].place.gradient
+                                  ? entry_->handles[input.handle].place.tensor
+                                  : at::Tensor();
+    return tensor.defined() && tensor.is_leaf() && tensor.requires_grad();
+  }
+
   // Outputs of the joint graph: results, written inputs, gradients.
   Graph collect(std::vector<NodePtr>& constants) REQUIRES(trace_mutex) {
     std::vector<Value> outputs = values_;
@@ -234,6 +242,7 @@ class Wiring {
       inputs.push_back(all[i].parameter.node);
       if (all[i].written()) {
         entry_->inputs[i].written = static_cast<int32_t>(outputs.size());
+        entry_->trains = entry_->trains || is_parameter(entry_->inputs[i]);
         outputs.push_back(all[i].current);
       }
     }

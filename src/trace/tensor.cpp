@@ -36,7 +36,7 @@ void delete_shared(void* context) {
 }
 
 c10::DataPtr make_data(int64_t nbytes, int device) {
-  auto state = std::make_shared<StorageState>(device, current_scope_ptr());
+  auto state = make_pooled<StorageState>(device, current_scope_ptr());
   StatePtr* context = &state->storage_reference;
   *context = std::move(state);
   return {reserve_address(nbytes), context, &drop_state, device_of(device)};

@@ -28,6 +28,7 @@ class DeviceData : public Node {
   DeviceData(TensorType type, int device, c10::Storage host,
              ShardingPtr sharding = Sharding::replicated());
   ~DeviceData() override;
+  POOLED(DeviceData)
 
   // Blocks until launched; throws what went wrong with the program that makes it.
   pjrt::BufferPtr buffer() EXCLUDES(trace_mutex);

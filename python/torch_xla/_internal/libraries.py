@@ -19,7 +19,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
-from types import FrameType, ModuleType
+from types import FrameType, FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -40,13 +40,23 @@ def asked_for() -> bool:
 
 def _is_named_by_the_program() -> bool:
     """Whether a file of the user's that is just running or being imported imports `torch_xla`, be
-    it further down: imports are often sorted by name."""
+    it further down: imports are often sorted by name. A function's file has been imported."""
     frame: FrameType | None = sys._getframe()
     while frame is not None:
         names = (name.partition(".")[0] for name in frame.f_code.co_names)
-        if not _is_installed(frame) and "torch_xla" in names:
+        if not _is_installed(frame) and ("torch_xla" in names or _knows_us(frame.f_globals)):
             return True
         frame = frame.f_back
+    return False
+
+
+def _knows_us(names: dict[str, Any]) -> bool:
+    """Whether something of ours was imported under any name."""
+    for value in list(names.values()):
+        if isinstance(value, ModuleType | FunctionType | type):
+            module = value.__name__ if isinstance(value, ModuleType) else value.__module__
+            if isinstance(module, str) and module.partition(".")[0] == "torch_xla":
+                return True
     return False
 
 
