@@ -12,11 +12,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
-import torch
 from packaging.requirements import Requirement
 from packaging.tags import sys_tags
 from packaging.utils import parse_wheel_filename
-from torch_xla._internal import libraries
 
 ROOT = Path(__file__).parents[1]
 FIRST_PROGRAM = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[0]
@@ -202,14 +200,18 @@ except ImportError as error:
 # Programs that did not ask
 
 
-def test_the_device_is_asked_for_by_its_platform(monkeypatch: pytest.MonkeyPatch) -> None:
-    for value, asked in ((None, False), ("", False), ("CPU", True)):
-        monkeypatch.delenv("PJRT_DEVICE", raising=False)
-        if value is not None:
-            monkeypatch.setenv("PJRT_DEVICE", value)
-        assert libraries.asked_for() is asked
-        assert torch.accelerator.is_available() is asked
-        assert torch.cuda.amp.common.amp_definitely_not_available() is not asked
+def test_the_device_is_asked_for_by_its_platform(fresh_python) -> None:
+    program = """
+import os, sys, torch
+for value in (None, "", "CPU"):
+    os.environ.pop("PJRT_DEVICE", None)
+    if value is not None:
+        os.environ["PJRT_DEVICE"] = value
+    print(sys.modules["torch_xla._internal.libraries"].asked_for(),
+          torch.accelerator.is_available(),
+          not torch.cuda.amp.common.amp_definitely_not_available())
+"""
+    assert fresh_python(program).splitlines() == ["False " * 2 + "False"] * 2 + ["True True True"]
 
 
 def test_a_program_that_imports_the_package_asks(fresh_python) -> None:

@@ -7,9 +7,9 @@ PyTorch's amp for CUDA takes no notice of this package; `torch.accelerator` is a
 (record/accelerator.cpp); and Lightning, which asks `torch_xla._internal.tpu`, finds no device on
 the CPU platform.
 
-Three modules are corrected once they are imported. Accelerate knows a process's number on its host
+Some modules are corrected once they are imported. Accelerate knows a process's number on its host
 for TPUs only, and prints nothing without it; it gathers no Python objects where the device is XLA.
-PyTorch's FlexAttention lists the devices it takes.
+PyTorch's FlexAttention lists the devices it takes. Transformers does not know when we trace.
 """
 
 import contextlib
@@ -24,6 +24,7 @@ from typing import Any
 
 import torch
 
+from torch_xla import _XLAC
 from torch_xla._internal import world
 from torch_xla._internal.devices import type_name
 
@@ -69,8 +70,10 @@ def _is_installed(frame: FrameType) -> bool:
 def install() -> None:
     sys.meta_path.insert(0, _Finder())
     already = sys.modules.get("transformers.utils.import_utils")  # it comes before PyTorch
-    if already is not None and _SWITCH not in os.environ and not asked_for():
-        already.USE_TORCH_XLA = "0"  # type: ignore[attr-defined]
+    if already is not None:
+        _know_our_traces(already)
+        if _SWITCH not in os.environ and not asked_for():
+            already.USE_TORCH_XLA = "0"  # type: ignore[attr-defined]
     for module in (torch.cuda.amp, torch.cuda.amp.common):
         module.amp_definitely_not_available = (  # type: ignore[attr-defined]
             _amp_definitely_not_available
@@ -91,21 +94,16 @@ class _Finder(importlib.abc.MetaPathFinder):
             return None
         spec = PathFinder.find_spec(name, path, target)
         if spec is not None and isinstance(spec.loader, SourceFileLoader):
-            loader = _ReaderLoader if name in _READERS else _CorrectingLoader
-            spec.loader = loader(spec.loader.name, spec.loader.path)
+            spec.loader = _Loader(spec.loader.name, spec.loader.path)
         return spec
 
 
-class _ReaderLoader(SourceFileLoader):
+class _Loader(SourceFileLoader):
     def exec_module(self, module: ModuleType) -> None:
-        with _switch_as_meant():
+        with _switch_as_meant() if module.__name__ in _READERS else contextlib.nullcontext():
             super().exec_module(module)
-
-
-class _CorrectingLoader(SourceFileLoader):
-    def exec_module(self, module: ModuleType) -> None:
-        super().exec_module(module)
-        _CORRECTIONS[module.__name__](module)
+        if module.__name__ in _CORRECTIONS:
+            _CORRECTIONS[module.__name__](module)
 
 
 def _number_processes(module: Any) -> None:
@@ -149,11 +147,26 @@ def _allow_flex_attention(module: Any) -> None:
     module._validate_device = validate_elsewhere
 
 
+def _know_our_traces(module: Any) -> None:
+    """Where a graph is traced, transformers asks no mask whether it masks anything."""
+    is_tracing = module.is_tracing
+
+    @functools.wraps(is_tracing)
+    def is_tracing_ours(tensor: Any = None) -> bool:
+        return _XLAC.is_tracing() or is_tracing(tensor)
+
+    for name, user in list(sys.modules.items()):
+        if name.startswith("transformers.") and vars(user).get("is_tracing") is is_tracing:
+            user.is_tracing = is_tracing_ours  # type: ignore[attr-defined]
+    module.is_tracing = is_tracing_ours
+
+
 # What modules are corrected by once they are imported.
 _CORRECTIONS: dict[str, Callable[[Any], None]] = {
     "accelerate.state": _number_processes,
     "accelerate.utils.operations": _gather_objects,
     "torch.nn.attention.flex_attention": _allow_flex_attention,
+    "transformers.utils.import_utils": _know_our_traces,
 }
 
 
