@@ -3,7 +3,7 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/interrupt.h"
-#include "metrics/metrics.h"
+#include "pjrt/client.h"
 #include "program/progress.h"
 
 #include <pthread.h>
@@ -193,7 +193,9 @@ Job::Job(std::weak_ptr<void> owner, Graph graph, std::string name, std::vector<b
     : owner_(std::move(owner)),
       graph_(std::move(graph)),
       name_(std::move(name)),
-      promoted_(std::move(promoted)) {}
+      promoted_(std::move(promoted)) {
+  pjrt::client();  // loaded by now, so that what it destroys at exit is older than watch_exit()
+}
 
 void Job::run(bool awaited) {
   DeferWarnings no_front_end;
