@@ -72,7 +72,6 @@ void bind_sync(pybind11::module& m) {
   m.def("drain_autograd_threads", &drain_autograd_threads, NoGil());
   m.def("sync", &sync, pybind11::arg("device") = -1, pybind11::arg("wait") = false,
         pybind11::arg("name") = "", NoGil());
-  m.def("watch_exit", &tiers::watch_exit);
   m.def("wait_for_compiler", &tiers::wait_until_idle,
         pybind11::call_guard<pybind11::gil_scoped_release>());
   m.def("sync_tensors", &sync_tensors, NoGil());

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/mutex.h"
 #include "metrics/metrics.h"
+#include "pjrt/fork_guard.h"
 #include "pjrt/sharded_buffer.h"
 #include "timeline/timeline.h"
 
@@ -75,6 +76,9 @@ class Flights {
 
  private:
   static void land_all() {
+    if (pjrt::in_forked_child) {
+      return;  // what flies is the parent's
+    }
     for (int device = 0; device < pjrt::device_count_hint(); ++device) {
       try {
         of(device).wait();

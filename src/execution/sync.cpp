@@ -47,9 +47,10 @@ std::string default_name(const Graph& graph, RunMode mode) {
   return graph.nodes.empty() ? "sync" : "sync at " + location_of(last_location()).str();
 }
 
-// Builds the graph of the states' pending values and promises these.
-Run prepare(int device, std::vector<StatePtr> states, bool donate, RunMode mode = RunMode::Lazy)
-    REQUIRES(trace_mutex) {
+// Builds the graph of the states' pending values and promises these. The caller drops the states
+// after the lock.
+Run prepare(int device, const std::vector<StatePtr>& states, bool donate,
+            RunMode mode = RunMode::Lazy) REQUIRES(trace_mutex) {
   std::vector<Value> outputs;
   std::vector<const Node*> former;
   std::vector<StorageState*> holders;
@@ -83,8 +84,7 @@ Run prepare(int device, std::vector<StatePtr> states, bool donate, RunMode mode 
           std::move(name)};
   run.execution.reserve_assignments(states.size());
   for (size_t i = 0; i < states.size(); ++i) {
-    NodePtr before = states[i]->committed;
-    run.execution.assign(std::move(states[i]), index_of_state[i], std::move(before));
+    run.execution.assign(states[i], index_of_state[i], states[i]->committed);
   }
   return run;
 }
@@ -190,7 +190,7 @@ void sync_device(int device, bool wait, const std::string& name) {
     std::vector<StatePtr> states;
     TraceLock lock;
     states = pending_states(device);
-    return prepare(device, std::move(states), true);
+    return prepare(device, states, true);
   }();
   execute(run, name);
   if (wait) {

@@ -15,7 +15,7 @@ namespace {
 constexpr size_t kKeptSamples = 1024;
 
 Unit declared_unit(const std::string& name, Unit otherwise) {
-  static const std::map<std::string_view, Unit> units = {
+  static const auto& units = *new std::map<std::string_view, Unit>{
 #define COUNTER(name, description)
 #define METRIC(name, unit, description) {#name, Unit::unit},
 #include "metrics/metrics.inc"

@@ -34,7 +34,9 @@ void Api::raise(PJRT_Error* error, const char* name, const char* doing) const {
     message = std::string(doing) + ": " + message;
   }
   message += std::string(" [") + name + ", plugin " + plugin_ + "]";
-  if (code.code == PJRT_Error_Code_RESOURCE_EXHAUSTED) {
+  // Under another code: of a program that would have read what there was no memory for.
+  const bool inherited = message.find("Out of memory allocating") != std::string::npos;
+  if (code.code == PJRT_Error_Code_RESOURCE_EXHAUSTED || inherited) {
     throw OutOfMemoryError("out of device memory: " + message);
   }
   throw Error(message);

@@ -51,10 +51,6 @@ class Buffer {
 };
 using BufferPtr = std::shared_ptr<Buffer>;
 
-struct ExecuteResult {
-  std::vector<BufferPtr> outputs;
-};
-
 // The end of one run of a program.
 class Completion {
  public:

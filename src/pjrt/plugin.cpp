@@ -2,6 +2,7 @@
 
 #include "base/env.h"
 #include "base/mutex.h"
+#include "pjrt/imports.h"
 
 #include <dlfcn.h>
 
@@ -69,6 +70,9 @@ void check_version(const Api& api) {
   }
 }
 
+// Registers nothing.
+int never_destroyed(void (*)(void*), void*, void*) { return 0; }
+
 }  // namespace
 
 void set_plugin_finder(PluginFinder function) {
@@ -99,6 +103,9 @@ Api load_plugin(const std::string& path) {
                 " (TORCH_XLA_PLUGIN_PATH names another one)");
   }
   watch_forks();
+  // What the plugin makes at its first use stays until the process is gone, as the client does: a
+  // thread may be compiling or computing with it while the process ends.
+  redirect_imports(library, {{"__cxa_atexit", reinterpret_cast<void*>(&never_destroyed)}});
   auto get_api = reinterpret_cast<const PJRT_Api* (*)()>(dlsym(library, "GetPjrtApi"));
   if (get_api == nullptr) {
     throw Error(path + " is not a PJRT plugin: it has no function GetPjrtApi");

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <utility>
 #include <vector>
 
 namespace torch_xla {
@@ -64,7 +65,7 @@ std::string library_digest(const std::string& path, DiskCache& cache) {
 std::string machine_of(const std::string& library, const std::string& fingerprint,
                        DiskCache& cache) {
   static Mutex mutex;
-  static std::string path, digest;  // a process has one plugin
+  static auto& [path, digest] = *new std::pair<std::string, std::string>;  // of the one plugin
   MutexLock lock(mutex);
   if (digest.empty() || path != library) {
     path = library;

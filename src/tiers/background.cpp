@@ -3,7 +3,6 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/interrupt.h"
-#include "metrics/metrics.h"
 #include "pjrt/client.h"
 #include "program/progress.h"
 
@@ -16,7 +15,6 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <functional>
 #include <thread>
 #include <utility>
@@ -33,30 +31,12 @@ void lower_priority() {
   setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), kNice);
 }
 
-// Handlers run at exit in the opposite order of their registration, and the plugin registers
-// destructors when it first compiles: ours has to come after them.
-void warm_up() {
-  constexpr const char* kProgram = R"(module @warm_up {
-  func.func public @main() -> tensor<2x2xf32> {
-    %0 = stablehlo.constant dense<1.0> : tensor<2x2xf32>
-    %1 = stablehlo.exponential %0 : tensor<2x2xf32>
-    %2 = stablehlo.dot %1, %1 : (tensor<2x2xf32>, tensor<2x2xf32>) -> tensor<2x2xf32>
-    return %2 : tensor<2x2xf32>
-  }
-})";
-  try {
-    pjrt::client().compile(kProgram, {}, {{DType::Float, {2, 2}}});
-  } catch (const Error&) {
-    // The jobs will say what is wrong.
-  }
-  watch_exit();
-}
-
 // The compiler's passes recurse along the program: a long chain of operations needs a deep stack,
 // of which only what is used costs memory.
 constexpr size_t kStack = size_t{1} << 30;
 
-void start_thread(std::function<void()> body) {
+// False: there is no thread to be had.
+bool start_thread(std::function<void()> body) {
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
   pthread_attr_setstacksize(&attributes, kStack);
@@ -72,10 +52,10 @@ void start_thread(std::function<void()> body) {
       },
       owned.get());
   pthread_attr_destroy(&attributes);
-  if (failed != 0) {
-    throw Error("no thread can be started to compile on: " + std::string(std::strerror(failed)));
+  if (failed == 0) {
+    static_cast<void>(owned.release());  // the thread's
   }
-  static_cast<void>(owned.release());  // the thread's
+  return failed == 0;
 }
 
 }  // namespace
@@ -87,20 +67,19 @@ class Queue {
     return *queue;
   }
 
-  // Handlers run in the opposite order of their registration.
-  void watch_exit() { on_exit(&Queue::at_exit, nullptr); }
-
   void submit(JobPtr job) {
     MutexLock lock(mutex_);
     if (stopping_) {
       return;
     }
     jobs_.push_back(std::move(job));
-    watch_exit_once();
+    watch_exit();
     const size_t spare = std::max(std::thread::hardware_concurrency(), 2u) - 1;
-    if (threads_ < std::min(spare, jobs_.size() + working_)) {
-      start_thread([this] { work(); });
+    if (threads_ < std::min(spare, jobs_.size() + working_) && start_thread([this] { work(); })) {
       ++threads_;
+    }
+    if (threads_ == 0) {
+      jobs_.clear();  // whoever waits for one of them compiles it
     }
     changed_.notify_all();
   }
@@ -112,26 +91,31 @@ class Queue {
     }
   }
 
-  // Somebody waits: on a thread of its own, so that the wait can be broken off.
+  // Somebody waits: on a thread of its own if there is one, so that the wait can be broken off.
   void run_apart(JobPtr job) {
     {
       MutexLock lock(mutex_);
-      watch_exit_once();
+      watch_exit();
       ++working_;
     }
-    start_thread([this, job = std::move(job)]() mutable {
+    auto run = [this, job = std::move(job)]() mutable {
       job->run(true);
       job.reset();
       MutexLock lock(mutex_);
       --working_;
       changed_.notify_all();
-    });
+    };
+    if (!start_thread(run)) {
+      run();
+    }
   }
 
  private:
-  void watch_exit_once() REQUIRES(mutex_) {
+  // What the compiler uses and is destroyed at exit is older than this: the plugin is never taken
+  // apart (pjrt/plugin.cpp), nor are our own objects that are made at their first use.
+  void watch_exit() REQUIRES(mutex_) {
     if (!std::exchange(watching_, true)) {
-      watch_exit();
+      on_exit(&Queue::at_exit, nullptr);
     }
   }
 
@@ -151,7 +135,6 @@ class Queue {
 
   void work() {
     lower_priority();
-    warm_up();
     MutexLock lock(mutex_);
     while (true) {
       while (!stopping_ && jobs_.empty()) {
@@ -176,7 +159,6 @@ class Queue {
     }
   }
 
-  friend void watch_exit();
   // A compiler must not be at work while the process takes it apart, and cannot be interrupted.
   // What it does not finish soon ends with the process, without destructors.
   static void at_exit(int status, void*) {
@@ -211,7 +193,9 @@ Job::Job(std::weak_ptr<void> owner, Graph graph, std::string name, std::vector<b
     : owner_(std::move(owner)),
       graph_(std::move(graph)),
       name_(std::move(name)),
-      promoted_(std::move(promoted)) {}
+      promoted_(std::move(promoted)) {
+  pjrt::client();  // loaded by now, so that what it destroys at exit is older than watch_exit()
+}
 
 void Job::run(bool awaited) {
   DeferWarnings no_front_end;
@@ -224,7 +208,6 @@ void Job::run(bool awaited) {
     error = std::current_exception();
   }
   const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
-  watch_exit();
   {
     MutexLock lock(mutex_);
     result_ = std::move(result);
@@ -264,9 +247,6 @@ double Job::seconds() {
   MutexLock lock(mutex_);
   return seconds_;
 }
-
-// Handlers run in the opposite order of their registration.
-void watch_exit() { on_exit(&Queue::at_exit, nullptr); }
 
 void submit(JobPtr job) { Queue::instance().submit(std::move(job)); }
 

@@ -54,8 +54,4 @@ void submit(JobPtr job);
 // Blocks until nothing is being compiled and nothing waits for it. Call without locks.
 void wait_until_idle() EXCLUDES(trace_mutex);
 
-// Has the end of the process wait for the compiler before it destroys anything that was registered
-// for that until now. May be called again.
-void watch_exit();
-
 }  // namespace torch_xla::tiers

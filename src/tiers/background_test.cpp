@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <thread>
 
 namespace torch_xla::tiers {
@@ -57,6 +58,21 @@ TEST(BackgroundTest, AWaitBeginsWhatNobodyHasBegun) {
   JobPtr job = job_for(owner, 6);  // never submitted
   EXPECT_NE(job->wait()->program, nullptr);
   EXPECT_TRUE(job->done());
+}
+
+// A compiler at work when the process ends finds everything that it uses.
+TEST(BackgroundTest, TheFirstCompilationMayOutliveTheProgram) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  for (const int milliseconds : {0, 3, 20}) {
+    EXPECT_EXIT(
+        {
+          auto owner = std::make_shared<int>();
+          submit(job_for(owner, 7));
+          std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+          std::exit(3);
+        },
+        testing::ExitedWithCode(3), "");
+  }
 }
 
 }  // namespace

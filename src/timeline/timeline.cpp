@@ -33,12 +33,45 @@ struct Buffer {
 };
 using BufferPtr = std::shared_ptr<Buffer>;
 
+// Of a recording. Its lock is the last to be taken, that of a buffer before it.
+class Names {
+ public:
+  uint32_t id_of(std::string_view name) {
+    if (name.empty()) {
+      return 0;
+    }
+    MutexLock lock(mutex_);
+    auto [found, inserted] =
+        ids_.try_emplace(std::string(name), static_cast<uint32_t>(names_.size()));
+    if (inserted) {
+      names_.emplace_back(name);
+    }
+    return found->second;
+  }
+
+  std::vector<std::string> all() {
+    MutexLock lock(mutex_);
+    return names_;
+  }
+
+  void clear() {
+    MutexLock lock(mutex_);
+    ids_.clear();
+    names_ = {""};
+  }
+
+ private:
+  Mutex mutex_;
+  std::unordered_map<std::string, uint32_t> ids_ GUARDED_BY(mutex_);
+  std::vector<std::string> names_ GUARDED_BY(mutex_);
+};
+
+// Its lock is taken before that of a buffer.
 struct Registry {
   Mutex mutex;
   std::vector<BufferPtr> threads GUARDED_BY(mutex);
   std::vector<BufferPtr> devices GUARDED_BY(mutex);
-  std::unordered_map<std::string, uint32_t> name_ids GUARDED_BY(mutex);
-  std::vector<std::string> names GUARDED_BY(mutex);
+  Names names;
   int64_t start GUARDED_BY(mutex) = 0;
   double unix_start GUARDED_BY(mutex) = 0;
   int64_t running GUARDED_BY(mutex) = 0;  // programs between begin_launch() and note_ready()
@@ -48,19 +81,6 @@ struct Registry {
   static Registry& instance() {
     static auto* registry = new Registry;
     return *registry;
-  }
-
-  uint32_t name_id(std::string_view name) {
-    if (name.empty()) {
-      return 0;
-    }
-    MutexLock lock(mutex);
-    auto [found, inserted] =
-        name_ids.try_emplace(std::string(name), static_cast<uint32_t>(names.size()));
-    if (inserted) {
-      names.emplace_back(name);
-    }
-    return found->second;
   }
 
   BufferPtr device_buffer(int device) {
@@ -120,8 +140,7 @@ void append_bounded(Track& track, const Span& span) {
   }
 }
 
-void append(Buffer& buffer, Span span) {
-  MutexLock lock(buffer.mutex);
+void append(Buffer& buffer, Span span) REQUIRES(buffer.mutex) {
   if (span.kind == Kind::Trace && span.name == 0 && join_trace(buffer.track.spans, span)) {
     return;
   }
@@ -175,8 +194,7 @@ void start() {
       clear(*buffer);
     }
   }
-  registry.name_ids.clear();
-  registry.names = {""};
+  registry.names.clear();
   registry.unix_start =
       std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
   registry.start = now();
@@ -202,7 +220,6 @@ Recording stop() {
   Recording recording;
   recording.unix_start = registry.unix_start;
   recording.duration = now() - registry.start;
-  recording.names = registry.names;
   for (const auto& list : {registry.threads, registry.devices}) {
     for (const BufferPtr& buffer : list) {
       Track track = take(*buffer, registry.start);
@@ -211,6 +228,7 @@ Recording stop() {
       }
     }
   }
+  recording.names = registry.names.all();
   return recording;
 }
 
@@ -220,8 +238,12 @@ void Scope::finish() const {
     return;
   }
   const int64_t amount = kind_ == Kind::Trace ? 1 : amount_;
-  append(own_buffer(),
-         {kind_, Registry::instance().name_id(name_), last_location(), start_, end, amount});
+  Buffer& buffer = own_buffer();
+  MutexLock lock(buffer.mutex);
+  if (on()) {  // until the span is kept, no recording that is on now gives way to another one
+    const uint32_t name = Registry::instance().names.id_of(name_);
+    append(buffer, {kind_, name, last_location(), start_, end, amount});
+  }
 }
 
 Launch begin_launch(int device, const std::string& name) {
@@ -236,13 +258,14 @@ void note_ready(const Launch& launch) {
   Registry& registry = Registry::instance();
   if (on()) {
     const BufferPtr buffer = registry.device_buffer(launch.device);
-    const uint32_t id = registry.name_id(launch.name);
     MutexLock lock(buffer->mutex);
     std::vector<Span>& spans = buffer->track.spans;
     // A device runs one program after the other: it began this one when the one before was done.
     const int64_t began = spans.empty() ? launch.start : std::max(launch.start, spans.back().end);
-    append_bounded(buffer->track,
-                   {Kind::Device, id, launch.location, std::min(began, end), end, 0});
+    if (on()) {
+      append_bounded(buffer->track, {Kind::Device, registry.names.id_of(launch.name),
+                                     launch.location, std::min(began, end), end, 0});
+    }
   }
   {
     MutexLock lock(registry.mutex);

@@ -4,8 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <thread>
+#include <vector>
 
 namespace torch_xla::timeline {
 namespace {
@@ -96,6 +98,34 @@ TEST(Timeline, WaitsForProgramsThatAreRunning) {
   device.join();
   ASSERT_NE(find(recording, "device xla:0"), nullptr);
   EXPECT_EQ(recording.tracks[0].spans.at(0).kind, Kind::Wait);
+}
+
+TEST(Timeline, SpansAreNamedInTheirOwnRecording) {
+  std::atomic<bool> done = false;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 3; ++t) {
+    threads.emplace_back([&done] {
+      for (int i = 0; !done; ++i) {
+        Scope span(Kind::Compile, std::string_view("abcdefgh").substr(static_cast<size_t>(i) % 8));
+      }
+    });
+  }
+  size_t unnamed = 0;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(300);
+  while (std::chrono::steady_clock::now() < end) {
+    start();
+    const Recording recording = stop();
+    for (const Track& track : recording.tracks) {
+      for (const Span& span : track.spans) {
+        unnamed += span.name >= recording.names.size() ? 1 : 0;
+      }
+    }
+  }
+  done = true;
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  EXPECT_EQ(unnamed, 0u);
 }
 
 TEST(Timeline, OneAtATime) {

@@ -96,7 +96,6 @@ def _land() -> None:
         # A program that failed has nobody left to tell.
         with contextlib.suppress(RuntimeError):
             _XLAC.wait_device_ops()
-        _XLAC.watch_exit()
 
 
 def _tensor_xla(
