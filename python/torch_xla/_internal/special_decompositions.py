@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torch_xla import _XLAC
 from torch_xla._internal import control_flow
 from torch_xla._internal.composed import refuse_if, replaces
 
@@ -43,9 +44,14 @@ def in_double(*operators: Any) -> Callable[[Callable[..., Tensor]], Callable[...
 
 
 def _polynomial(x: Tensor, coefficients: Sequence[float]) -> Tensor:
-    """Their sum times 1, x, x^2 and so on."""
-    total = torch.full_like(x, coefficients[-1])
-    for coefficient in reversed(coefficients[:-1]):
+    """Their sum times 1, x, x^2 and so on. Those that the device takes for zero are left out: XLA
+    multiplies the powers of x before them first, to infinity, which times zero is no number."""
+    dtype = torch.float64 if _XLAC.has_doubles() else torch.float32
+    count = len(coefficients)
+    while abs(coefficients[count - 1]) < torch.finfo(dtype).tiny and count > 1:
+        count -= 1
+    total = torch.full_like(x, coefficients[count - 1])
+    for coefficient in reversed(coefficients[: count - 1]):
         total = total * x + coefficient
     return total
 
