@@ -277,9 +277,11 @@ def _grid_sampler_3d(x: Tensor, grid: Tensor, mode: int, padding: int, align: bo
 
 @replaces(aten.linalg_matrix_exp.default)
 def _matrix_exp(a: Tensor) -> Tensor:
-    """Taylor's polynomial of a / 2^n, squared n times."""
+    """Taylor's polynomial of a / 2^n, squared n times. In 16 bits squares would be of errors."""
     if a.numel() == 0:
         return a.clone()
+    if a.dtype in (torch.bfloat16, torch.float16):
+        return _matrix_exp(a.float()).to(a.dtype)
     size = a.abs().sum(-2).amax(-1)
     times = torch.where(size > 1, size.log2().ceil() + 1, 0)[..., None, None]
     unit = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
