@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 import torch_xla
+from compare import FOREIGN
 from process import output_of
 from torch import nn
 from torch_xla.experimental import eager_mode, eager_mode_context, is_eager_mode
@@ -17,7 +18,6 @@ from work import counter, samples
 Counters = Callable[[str], int]
 DEVICE = "xla"
 HERE = os.path.dirname(__file__)
-FOREIGN = os.environ.get("PJRT_DEVICE") == "FOREIGN"
 PROGRAMS = FOREIGN or os.environ.get("TORCH_XLA_EAGER") == "pjrt"
 of_host_memory = pytest.mark.skipif(PROGRAMS, reason="about the memory of the host")
 
