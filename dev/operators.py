@@ -31,16 +31,15 @@ with the CPU; do not edit. A tier says how an operator reaches the device
 
 *Elsewhere* is the tier on platforms other than the CPU (GPUs, TPUs), whose programs can call no
 kernel of the host's: there the parts of the tier *host* end the program before them. It is measured
-on a device made for that (`PJRT_DEVICE=FOREIGN`, [environment.md](environment.md)), over some of
-the samples.
+on a device made for that (`PJRT_DEVICE=FOREIGN`, [environment.md](environment.md)).
 
 ✓ agrees with the CPU · the CPU does not support it either; anything else says what happens.
 """
 
 ELSEWHERE = """
 Where *Elsewhere* says "wrong": of equal elements `sort`, `argsort`, `topk` and `kthvalue` name the
-first ones, the CPU any; `matrix_exp` of bfloat16 has numbers where the CPU's has none; and where a
-device knows no float64, what PyTorch computes in it has the precision of float32.
+first ones, the CPU any; eigenvectors of `linalg_eigh` may have the other sign; and `matrix_exp` of
+bfloat16 has numbers where the CPU's has none.
 """
 
 
@@ -111,6 +110,10 @@ def elsewhere(by_category: dict[str, dict[str, Any]], here: dict[str, dict[str, 
     return "; ".join([tier(by_category), *differences])
 
 
+def extent(results: list[dict[str, Any]]) -> str:
+    return f", over {sum(r.get('samples', 0) for r in results):,} samples:\n\n{rates(results)}"
+
+
 def table(results: list[dict[str, Any]], foreign: list[dict[str, Any]]) -> str:
     there = by_operator(foreign)
     lines = [
@@ -127,7 +130,7 @@ def table(results: list[dict[str, Any]], foreign: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     results, foreign = load_results(sys.argv[1:])
-    shares = f"On the CPU platform:\n\n{rates(results)}\n\nElsewhere:\n\n{rates(foreign)}\n"
+    shares = f"On the CPU platform{extent(results)}\n\nElsewhere{extent(foreign)}\n"
     PAGE.write_text(f"{INTRODUCTION}\n{shares}{ELSEWHERE}\n{table(results, foreign)}\n")
     print(f"wrote {PAGE.relative_to(ROOT)}")
 
