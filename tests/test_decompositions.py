@@ -7,6 +7,7 @@ PROGRAM = """
 import torch, torch_xla
 import torch.nn.functional as F
 import torch_xla.debug.metrics as metrics
+from torch_xla.experimental.assume_pure import assume_pure
 
 x = torch.rand(3, 4)
 grid = torch.rand(1, 2, 2, 2) - 0.5
@@ -26,6 +27,10 @@ def in_place(t):
 
 def by_itself(t):  # PyTorch decomposes it into itself
     return torch.igamma(t, t)
+
+# First called within a trace, with a tensor that the trace makes.
+inside = assume_pure(lambda t: torch.renorm(t + 1, 2, 0, 1.0))
+torch.testing.assert_close(inside(x.to("xla")).cpu(), torch.renorm(x + 1, 2, 0, 1.0))
 
 for function in (margin, sampled, normalised, in_place, by_itself):
     wanted = function(x)
