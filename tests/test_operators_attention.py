@@ -42,6 +42,8 @@ def compare(leaves: list[Tensor], exact: bool, **options: object) -> None:
     for got, wanted in zip(on("xla"), on("cpu"), strict=True):
         if exact and torch_xla._XLAC.has_ffi():
             assert torch.equal(got, wanted)
+        elif got.dtype == torch.bfloat16:  # the kernel's sums are of float32
+            torch.testing.assert_close(got, wanted, rtol=3e-2, atol=3e-2)
         else:
             torch.testing.assert_close(got, wanted)
 

@@ -163,6 +163,7 @@ def test_dropout_between_layers_follows_the_seed() -> None:
     assert torch.equal(output(1), output(2))
 
 
+@pytest.mark.host_only("the layer is oneDNN's")
 @pytest.mark.skipif(not HAS_BFLOAT16, reason="the processor has no bfloat16 instructions")
 def test_autocast() -> None:
     def run(device: str) -> Tensor:
