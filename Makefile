@@ -1,5 +1,5 @@
 # Every target does its own set-up (dev/setup) and leaves a ready environment in .venv.
-.PHONY: build test test-cpp test-python sanitize demo wheel docs lint format clean
+.PHONY: build test test-cpp test-python test-foreign sanitize demo wheel docs lint format clean
 
 build:
 	dev/build tests
@@ -11,6 +11,11 @@ test-cpp: build
 
 test-python: build
 	.venv/bin/python -m pytest -n 2 --dist loadfile
+
+test-foreign: build
+	.venv/bin/python -m pytest -n 2 --dist loadfile --mode foreign $(wildcard $(addprefix \
+	  tests/test_,$(addsuffix *.py,foreign values semantics_ operators_ training models pure_ \
+	  control_flow compile eager openxla spmd offsets robustness_errors robustness_threads opinfo)))
 
 sanitize:
 	dev/setup

@@ -1,11 +1,13 @@
 """Write docs/operators.md: each operator of PyTorch's database, its tier, and what passes.
 
-python dev/operators.py [out/opinfo.json]
+python dev/operators.py [out/opinfo.json out/foreign.json]
 
-Without a file the comparison is run first, over every sample; that takes a while.
+Without files the comparisons are run first: over every sample on the CPU platform, which takes a
+while, and over some on the device that is not the host (PJRT_DEVICE=FOREIGN).
 """
 
 import json
+import os
 import subprocess
 import sys
 from collections import Counter, defaultdict
@@ -27,20 +29,35 @@ with the CPU; do not edit. A tier says how an operator reaches the device
 - **host**: at least one part runs PyTorch's CPU kernel, inside the compiled program where the
   platform allows it; the parts are named.
 
+*Elsewhere* is the tier on platforms other than the CPU (GPUs, TPUs), whose programs can call no
+kernel of the host's: there the parts of the tier *host* end the program before them. It is measured
+on a device made for that (`PJRT_DEVICE=FOREIGN`, [environment.md](environment.md)).
+
 ✓ agrees with the CPU · the CPU does not support it either; anything else says what happens.
 """
 
+ELSEWHERE = """
+Where *Elsewhere* says "wrong": of equal elements `sort`, `argsort`, `topk` and `kthvalue` name the
+first ones, the CPU any; eigenvectors of `linalg_eigh` may have the other sign; and `matrix_exp` of
+bfloat16 has numbers where the CPU's has none.
+"""
 
-def load_results(arguments: list[str]) -> list[dict[str, Any]]:
-    if arguments:
-        path = Path(arguments[0])
-    else:
-        path = ROOT / "out" / "opinfo.json"
-        path.parent.mkdir(exist_ok=True)
-        runner = str(ROOT / "tests" / "opinfo_runner.py")
-        subprocess.run([sys.executable, runner, "--all", "--json", str(path)], check=True)
-    results: list[dict[str, Any]] = json.loads(path.read_text())
-    return results
+
+def compare(name: str, *options: str, **environment: str) -> str:
+    path = ROOT / "out" / name
+    path.parent.mkdir(exist_ok=True)
+    runner = str(ROOT / "tests" / "opinfo_runner.py")
+    command = [sys.executable, runner, *options, "--json", str(path)]
+    subprocess.run(command, env={**os.environ, **environment}, check=True)
+    return str(path)
+
+
+def load_results(arguments: list[str]) -> list[list[dict[str, Any]]]:
+    files = arguments or [
+        compare("opinfo.json", "--all"),
+        compare("foreign.json", "--limit", "2", PJRT_DEVICE="FOREIGN"),
+    ]
+    return [json.loads(Path(file).read_text()) for file in files]
 
 
 def host_parts(by_category: dict[str, dict[str, Any]]) -> list[str]:
@@ -72,21 +89,49 @@ def rates(results: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def table(results: list[dict[str, Any]]) -> str:
-    by_op: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
+Operators = dict[str, dict[str, dict[str, Any]]]
+
+
+def by_operator(results: list[dict[str, Any]]) -> Operators:
+    by_op: Operators = defaultdict(dict)
     for result in results:
         by_op[result["op"]][result["category"]] = result
-    lines = [f"| Operator | Tier | {' | '.join(CATEGORIES)} |", "|---|---|" + ":-:|" * 6]
-    for name, by_category in sorted(by_op.items()):
+    return by_op
+
+
+def elsewhere(by_category: dict[str, dict[str, Any]], here: dict[str, dict[str, Any]]) -> str:
+    """The tier, and what happens there that does not happen here."""
+    kinds: dict[str, list[str]] = defaultdict(list)
+    for category, result in by_category.items():
+        status = result["status"]
+        if status not in MARKS and here.get(category, {}).get("status") != status:
+            kinds[status].append(category)
+    differences = [f"{status}: {', '.join(where)}" for status, where in sorted(kinds.items())]
+    return "; ".join([tier(by_category), *differences])
+
+
+def extent(results: list[dict[str, Any]]) -> str:
+    return f", over {sum(r.get('samples', 0) for r in results):,} samples:\n\n{rates(results)}"
+
+
+def table(results: list[dict[str, Any]], foreign: list[dict[str, Any]]) -> str:
+    there = by_operator(foreign)
+    lines = [
+        f"| Operator | Tier | Elsewhere | {' | '.join(CATEGORIES)} |",
+        "|---|---|---|" + ":-:|" * 6,
+    ]
+    for name, by_category in sorted(by_operator(results).items()):
         statuses = [by_category.get(c, {"status": "skip"})["status"] for c in CATEGORIES]
         cells = " | ".join(MARKS.get(status, status) for status in statuses)
-        lines.append(f"| `{name}` | {tier(by_category)} | {cells} |")
+        other = elsewhere(there[name], by_category)
+        lines.append(f"| `{name}` | {tier(by_category)} | {other} | {cells} |")
     return "\n".join(lines)
 
 
 def main() -> None:
-    results = load_results(sys.argv[1:])
-    PAGE.write_text(f"{INTRODUCTION}\n{rates(results)}\n\n{table(results)}\n")
+    results, foreign = load_results(sys.argv[1:])
+    shares = f"On the CPU platform{extent(results)}\n\nElsewhere{extent(foreign)}\n"
+    PAGE.write_text(f"{INTRODUCTION}\n{shares}{ELSEWHERE}\n{table(results, foreign)}\n")
     print(f"wrote {PAGE.relative_to(ROOT)}")
 
 

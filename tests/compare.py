@@ -1,11 +1,15 @@
 """Run the same code on the CPU and on the device, and compare what it returns."""
 
+import os
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
+
+# Of --mode foreign: programs call no kernels of the host, and float64 is computed in float32.
+FOREIGN = os.environ.get("PJRT_DEVICE") == "FOREIGN"
 
 
 def assert_same(program: Callable[[str], Any], **tolerances: float) -> None:

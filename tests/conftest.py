@@ -39,7 +39,8 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers", "lazy_only: tests what lazy mode alone promises, such as the number of programs"
     )
     config.addinivalue_line(
-        "markers", "host_only: tests what the CPU platform alone can, such as float64's precision"
+        "markers",
+        "host_only(reason): tests what the CPU platform alone can; skipped with --mode foreign",
     )
     mode = config.getoption("--mode")
     if mode == "foreign":
@@ -59,8 +60,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     mode = config.getoption("--mode")
-    left_out = "" if mode == "lazy" else "host_only" if mode == "foreign" else "lazy_only"
-    items[:] = [item for item in items if item.get_closest_marker(left_out) is None]
+    if mode == "foreign":
+        for item in items:
+            if (marker := item.get_closest_marker("host_only")) is not None:
+                (reason,) = marker.args
+                item.add_marker(pytest.mark.skip(reason=f"the CPU platform alone: {reason}"))
+    elif mode != "lazy":
+        items[:] = [item for item in items if item.get_closest_marker("lazy_only") is None]
 
 
 @pytest.fixture(scope="session", autouse=True)

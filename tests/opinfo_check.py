@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from compare import FOREIGN
 from torch import Tensor
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.opinfo.core import OpInfo, SampleInput
@@ -33,6 +34,9 @@ TOLERANCES = {
     torch.float64: (1e-7, 1e-8),
     torch.complex128: (1e-7, 1e-8),
 }
+if FOREIGN:
+    TOLERANCES[torch.float64] = TOLERANCES[torch.float32]
+    TOLERANCES[torch.complex128] = TOLERANCES[torch.complex64]
 MORE_PRECISE = {
     torch.bfloat16: torch.float32,
     torch.float16: torch.float32,

@@ -24,8 +24,8 @@ def run_python(
     )
 
 
-def output_of(program: str, *arguments: str, **environment: str) -> str:
+def output_of(program: str, *arguments: str, timeout: float = 120.0, **environment: str) -> str:
     """The output of a program that must succeed."""
-    done = run_python(program, *arguments, **environment)
+    done = run_python(program, *arguments, timeout=timeout, **environment)
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -222,13 +222,15 @@ def test_a_training_step_is_one_program_that_donates(eager: None) -> None:
     address = torch_xla._XLAC.host_address(model.first.weight)
     work = work_of(step)
     assert (work.executions, work.compilations) == (1, 0)
-    assert torch_xla._XLAC.host_address(model.first.weight) == address
+    if torch_xla._XLAC.host_memory():
+        assert torch_xla._XLAC.host_address(model.first.weight) == address
     assert torch_xla._XLAC.live_buffer_count() <= buffers
 
 
 @pytest.mark.skipif(
     os.environ.get("TORCH_XLA_EAGER") == "pjrt", reason="the pipeline itself compiles programs"
 )
+@pytest.mark.host_only("operations of eager mode are programs elsewhere")
 def test_a_data_pipeline_of_changing_operations(eager: None) -> None:
     model, _ = model_and_input()
     compiled = torch_xla.compile(model.to(DEVICE))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 import torch_xla
+from compare import FOREIGN
 from process import output_of
 from torch import nn
 from torch_xla.experimental import eager_mode, eager_mode_context, is_eager_mode
@@ -17,8 +18,8 @@ from work import counter, samples
 Counters = Callable[[str], int]
 DEVICE = "xla"
 HERE = os.path.dirname(__file__)
-PROGRAMS = os.environ.get("TORCH_XLA_EAGER") == "pjrt"
-host_only = pytest.mark.skipif(PROGRAMS, reason="about the memory of the host")
+PROGRAMS = FOREIGN or os.environ.get("TORCH_XLA_EAGER") == "pjrt"
+of_host_memory = pytest.mark.skipif(PROGRAMS, reason="about the memory of the host")
 
 
 @pytest.fixture(autouse=True)
@@ -120,7 +121,7 @@ def test_in_place_through_views(no_programs: None) -> None:
     both(work)
 
 
-@host_only
+@of_host_memory
 def test_in_place_keeps_the_memory() -> None:
     x = torch.ones(1000, device=DEVICE)
     address = torch_xla._XLAC.host_address(x)
@@ -297,7 +298,7 @@ def test_the_users_autocast_of_the_cpu_is_not_the_devices() -> None:
         assert (x @ x).dtype == torch.bfloat16
 
 
-@host_only
+@of_host_memory
 def test_host_and_program_share_memory(counters: Counters) -> None:
     x = torch.arange(1000.0, device=DEVICE).add_(1)
     address = torch_xla._XLAC.host_address(x)
@@ -380,7 +381,7 @@ def test_flipping_the_flag_while_others_work() -> None:
     assert not failures
 
 
-@host_only
+@of_host_memory
 def test_metrics(counters: Counters) -> None:
     torch.ones(3, device=DEVICE).add_(1)
     assert counters("EagerOpExecuteTime") >= 2
@@ -409,7 +410,7 @@ def test_one_program_per_kind_of_call(counters: Counters) -> None:
     assert y.tolist() == [10.5] * 3
 
 
-@host_only
+@of_host_memory
 @pytest.mark.parametrize("file", ["test_eager.py", "test_compile.py"])
 def test_the_same_with_programs(file: str) -> None:
     done = subprocess.run(

@@ -114,7 +114,9 @@ GROUPED = {
 }
 
 
-@pytest.mark.parametrize("host_calls", ["1", "0"])
+@pytest.mark.parametrize(
+    "host_calls", [pytest.param("1", marks=pytest.mark.host_only("nobody else has them")), "0"]
+)
 def test_products_of_groups(host_calls: str, fresh_python: Callable[..., str]) -> None:
     """Where the groups end is a value: other ends read nothing and compile nothing."""
     program = f"""

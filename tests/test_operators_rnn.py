@@ -59,7 +59,10 @@ def results(device: str, given: bool = True, steps: int = 5, **options: Any) -> 
 def assert_bits(actual: list[Tensor], expected: list[Tensor]) -> None:
     for got, wanted in zip(actual, expected, strict=True):
         assert got.device.type == "xla"
-        torch.testing.assert_close(got.cpu(), wanted, rtol=0, atol=0)
+        rounding = {"rtol": 0, "atol": 0}
+        if not _XLAC.has_ffi():
+            rounding = {"rtol": 2e-2, "atol": 2e-2} if got.dtype == torch.bfloat16 else {}
+        torch.testing.assert_close(got.cpu(), wanted, **rounding)
 
 
 @pytest.mark.parametrize("given", [True, False], ids=["state", "no_state"])
@@ -69,6 +72,7 @@ def test_lstm_has_the_bits_of_the_cpu(name: str, given: bool) -> None:
     assert_bits(results("xla", given, **options), results("cpu", given, **options))
 
 
+@pytest.mark.host_only("the layer is oneDNN's")
 @pytest.mark.lazy_only
 @pytest.mark.parametrize("name", ONEDNN)
 def test_lstm_is_one_operator_per_layer_and_direction(name: str) -> None:
@@ -79,6 +83,7 @@ def test_lstm_is_one_operator_per_layer_and_direction(name: str) -> None:
     assert text.count("aten::mkldnn_rnn_layer_backward") == layers
 
 
+@pytest.mark.host_only("the layer is oneDNN's")
 @pytest.mark.lazy_only
 def test_longer_sequences_are_no_larger_graphs() -> None:
     def size(steps: int) -> int:
@@ -158,6 +163,7 @@ def test_dropout_between_layers_follows_the_seed() -> None:
     assert torch.equal(output(1), output(2))
 
 
+@pytest.mark.host_only("the layer is oneDNN's")
 @pytest.mark.skipif(not HAS_BFLOAT16, reason="the processor has no bfloat16 instructions")
 def test_autocast() -> None:
     def run(device: str) -> Tensor:
@@ -170,7 +176,7 @@ def test_autocast() -> None:
         assert module.weight_hh_l0.grad is not None
         return module.weight_hh_l0.grad
 
-    torch.testing.assert_close(run("xla").cpu(), run("cpu"), rtol=0, atol=0)
+    assert_bits([run("xla")], [run("cpu")])
     with torch.autocast("xla", torch.float16):  # the CPU has no such layer, and raises
         assert nn.LSTM(4, 3).to("xla")(torch.ones(5, 4, device="xla"))[0].isfinite().all()
 
@@ -217,7 +223,7 @@ def test_training(wrap: str) -> None:
     before = counter("aten::mkldnn_rnn_layer")
     actual = losses(model, "xla", WRAPS[wrap])
     torch.testing.assert_close(actual, losses(model, "cpu", lambda model: model))
-    if not torch_xla.experimental.is_eager_mode():
+    if _XLAC.has_ffi() and not torch_xla.experimental.is_eager_mode():
         assert counter("aten::mkldnn_rnn_layer") > before
 
 

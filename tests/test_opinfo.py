@@ -5,10 +5,11 @@ from pathlib import Path
 
 import opinfo_runner
 import pytest
+from compare import FOREIGN
 from opinfo_check import FORMATTED_OPS
 
-RESULTS = Path(__file__).parents[1] / "out" / "opinfo.json"
-REQUIRED_PASS_RATE = 0.98
+RESULTS = Path(__file__).parents[1] / "out" / ("foreign.json" if FOREIGN else "opinfo.json")
+REQUIRED_PASS_RATE = 0.97 if FOREIGN else 0.98
 
 # (operator, category) -> why its value may differ from the CPU's.
 _STATISTICS = "statistics of 16-bit inputs are float32, as on CUDA and as the meta kernel says"
@@ -21,6 +22,18 @@ KNOWN_DEVIATIONS: dict[tuple[str, str], str] = {
     ("_native_batch_norm_legit", "bfloat16"): _STATISTICS,
     ("_batch_norm_with_update", "bfloat16"): _STATISTICS,
 }
+_TIES = "which of equal elements comes first: the device sorts stably, the CPU does not"
+if FOREIGN:
+    KNOWN_DEVIATIONS |= {
+        ("argsort", "bool"): _TIES,
+        ("argsort", "bfloat16"): _TIES,
+        ("sort", "bool"): _TIES,
+        ("sort", "bfloat16"): _TIES,
+        ("kthvalue", "int64"): _TIES,
+        ("topk", "int64"): _TIES,
+        ("linalg_eigh", "float32"): "eigenvectors are the CPU's but for their signs",
+        ("matrix_exp", "bfloat16"): "the CPU's are no numbers",
+    }
 
 
 @pytest.fixture(scope="module")

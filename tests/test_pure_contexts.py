@@ -51,6 +51,7 @@ def assert_same_state(model: nn.Module, reference: nn.Module) -> None:
         torch.testing.assert_close(model.state_dict()[name].cpu(), value, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.host_only("operations of eager mode are programs elsewhere")
 def test_in_eager_mode_a_call_runs_at_once(eager: None) -> None:
     before = _XLAC.last_compile_serial()
 

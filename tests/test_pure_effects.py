@@ -195,6 +195,7 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
 scaled_sin.register_autograd(_backward, setup_context=_setup)
 
 
+@pytest.mark.host_only("programs call no kernels of this process elsewhere")
 def test_custom_operators() -> None:
     pure = assume_pure(lambda x: (scaled_sin(x, 2.0) + 1).sum())
     for _ in range(2):

@@ -10,7 +10,7 @@ from compare import ramp
 from torch import Tensor, nn
 from torch_xla.experimental.assume_pure import assume_pure
 
-pytestmark = pytest.mark.host_only  # programs elsewhere call no kernels
+pytestmark = pytest.mark.host_only("programs call no kernels of this process elsewhere")
 
 Call = Callable[[Tensor, Tensor], Tensor]
 

@@ -248,7 +248,7 @@ def test_boolean_index_over_two_dimensions() -> None:
     assert_same(program)
 
 
-@pytest.mark.host_only
+@pytest.mark.host_only("masks in other memory are not counted at the call")
 def test_a_mask_of_the_host_takes_as_many_values_as_it_has_places() -> None:
     wrong = r"value tensor of shape \[{}\] cannot be broadcast to indexing result of shape \[{}\]"
     tensor = ramp(4, 3, device="xla")

@@ -51,7 +51,7 @@ def test_what_was_recorded_before_is_still_run() -> None:
     assert pending.tolist() == [[2.0] * 3] * 2
 
 
-@pytest.mark.host_only
+@pytest.mark.host_only("programs call no kernels of this process elsewhere")
 def test_a_pure_function_calls_the_next_definition() -> None:
     _define(2.0)
     function = assume_pure(lambda x: _again(x) * 10)

@@ -22,7 +22,7 @@ def runs() -> dict[str, Any]:
     program = (
         f"import runpy, sys; runpy.run_path({str(TESTS / 'spmd_training.py')!r}, {{}}, '__main__')"
     )
-    return json.loads(output_of(program, *CASES, CPU_NUM_DEVICES="8"))
+    return json.loads(output_of(program, *CASES, timeout=600, CPU_NUM_DEVICES="8"))
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -1,6 +1,7 @@
 #include "bindings.h"
 
 #include "pjrt/client.h"
+#include "pjrt/doubles.h"
 #include "pjrt/host_malloc.h"
 #include "pjrt/live_buffers.h"
 #include "pjrt/plugin.h"
@@ -50,6 +51,8 @@ void bind_device(pybind11::module& m) {
       "host_memory", [] { return pjrt::client().host_memory(); }, NoGil());
   m.def(
       "has_ffi", [] { return pjrt::client().has_ffi(); }, NoGil());
+  m.def(
+      "has_doubles", [] { return pjrt::device_dtype(at::kDouble) == at::kDouble; }, NoGil());
   m.def("live_buffer_count", &pjrt::live_buffer_count);
   m.def("memory_stats", &memory_stats);
   m.def("reset_peak_memory", [](int device) { pjrt::device_memory(device).reset_peak(); });

@@ -1,6 +1,9 @@
-// Advanced indexing, x[i, :, j] and x[i, :, j] = v: one gather or one scatter. Boolean masks in a
-// write become a select, so that they never need to know how many elements are true.
+// Advanced indexing, x[i, :, j] and x[i, :, j] = v: one gather or one scatter. A boolean mask in a
+// write becomes a select, so that it never needs to know how many elements are true; one beside
+// other indices becomes indices, of which those that there are not write nowhere.
 #include "lower/index.h"
+
+#include <algorithm>
 
 namespace torch_xla {
 namespace {
@@ -151,23 +154,80 @@ Val add_or_replace(Builder& b, Val x, Val values, bool accumulate) {
   return accumulate ? combiner(Combine::Add)(b, {x, values})[0] : values;
 }
 
-// A mask on its own; together with other indices it is left to the host.
+bool is_alone(const Indices& indices) {
+  return std::count_if(indices.begin(), indices.end(),
+                       [](const std::optional<Val>& index) { return index.has_value(); }) == 1;
+}
+
 void lower_index_put_mask(LowerContext& c, Val x, const Indices& indices, bool accumulate) {
   Builder& b = c.b;
-  std::optional<size_t> position;
-  for (size_t i = 0; i < indices.size(); ++i) {
-    if (indices[i]) {
-      if (position) {
-        return c.call_host();
-      }
-      position = i;
-    }
-  }
-  int64_t first = static_cast<int64_t>(*position);
-  Val mask = *indices[*position];
+  auto position = std::find_if(indices.begin(), indices.end(),
+                               [](const std::optional<Val>& index) { return index.has_value(); });
+  int64_t first = position - indices.begin();
+  Val mask = **position;
   Val values = values_under_mask(b, x, mask, first, c.tensor_as(2, x.dtype()));
   values = add_or_replace(b, x, values, accumulate);
   c.set(0, b.select(mask_over(b, mask, first, x.dims()), values, x));
+}
+
+// Where the true elements of a mask are, as one index of `length` elements for each of its
+// dimensions. If only one is true it is repeated, as an index of one element is; what is left of
+// the length lies outside of x.
+void add_positions(Builder& b, Val mask, int64_t length, Indices& indices) {
+  auto number = [&](int64_t value, Val like) {
+    return b.full(static_cast<double>(value), like.type());
+  };
+  int64_t count = mask.numel();
+  Val flat = b.convert(b.reshape(mask, {count}), DType::Bool);
+  Val ranks = rank_among_true(b, flat);
+  Val slots = b.select(flat, ranks, number(length, ranks));
+  Val found = b.full(static_cast<double>(count), {DType::Long, {length}});
+  Val places = b.iota({DType::Long, {count}}, 0);
+  found = scatter_slices(b, found, 0, slots, places, Combine::Replace);
+  Val trues = b.reduce(b.convert(flat, DType::Long), b.constant(0.0, DType::Long), {0}, "add");
+  Val repeated = b.expand(b.slice_dim(found, 0, 0, 1), {length});
+  found = b.select(b.compare("EQ", trues, number(1, trues)), repeated, found);
+  int64_t stride = count;
+  for (int64_t d = 0; d < mask.rank(); ++d) {
+    stride /= mask.dim(d);
+    Val index = b.div(found, number(stride, found));
+    indices.push_back(d == 0 ? index : b.binary("remainder", index, number(mask.dim(d), index)));
+  }
+}
+
+Indices with_masks_of(Builder& b, const Indices& indices, int64_t length) {
+  Indices result;
+  for (const std::optional<Val>& index : indices) {
+    if (index && is_mask(*index)) {
+      add_positions(b, *index, length, result);
+    } else {
+      result.push_back(index);
+    }
+  }
+  return result;
+}
+
+// Masks as indices. How many elements are true is what the other indices or the values say, if
+// they have more than one; else there may be as many as the mask has.
+Indices without_masks(Builder& b, Val x, const Indices& indices, Val values) {
+  Vals others;
+  int64_t most = 1;
+  for (const std::optional<Val>& index : indices) {
+    if (index && is_mask(*index)) {
+      most = std::max(most, index->numel());
+    } else if (index) {
+      others.push_back(*index);
+    }
+  }
+  Dims sizes = common_sizes(others);
+  if (!sizes.empty() && sizes.back() != 1) {
+    return with_masks_of(b, indices, std::max<int64_t>(sizes.back(), 1));
+  }
+  Indices result = with_masks_of(b, indices, most);
+  AdvancedIndex a = advanced_index(b, x.dims(), result);
+  int64_t after = static_cast<int64_t>(a.result.size() - a.sizes.size()) - a.place;
+  int64_t given = values.rank() > after ? values.dim(values.rank() - 1 - after) : 1;
+  return given > 1 ? with_masks_of(b, indices, given) : result;
 }
 
 // index_put(self, indices, values, accumulate)
@@ -180,7 +240,13 @@ void lower_index_put(LowerContext& c) {
     return c.set(0, x);
   }
   if (has_mask(indices)) {
-    return lower_index_put_mask(c, x, indices, accumulate);
+    if (is_alone(indices)) {
+      return lower_index_put_mask(c, x, indices, accumulate);
+    }
+    if (c.prefers_host()) {
+      return c.call_host();  // which sees whether as many are true as the others say
+    }
+    indices = without_masks(b, x, indices, c.tensor(2));
   }
   AdvancedIndex a = advanced_index(b, x.dims(), indices);
   if (product(a.result) == 0) {

@@ -166,7 +166,8 @@ std::string markdown() {
          "`torch_xla.debug.metrics.metrics_report()` prints those that counted.\n\n"
          "## Metrics\n\n| Name | Unit | One sample is |\n|---|---|---|\n" +
          metrics + "\n## Counters\n\n| Name | Counts |\n|---|---|\n" + counters +
-         "| `xla::<op>` | Recordings of an operator that is lowered to StableHLO. |\n"
+         "| `xla::<op>` | Recordings of an operator that becomes StableHLO, by a lowering or a "
+         "composition of others. |\n"
          "| `pure::<function>::hit` (`miss`, `trace`) | The same as `PureHit` and its like, for "
          "one "
          "`assume_pure` function. |\n"

@@ -43,11 +43,13 @@ void write_flag(std::string& message, std::string_view name, const std::string& 
   write_entry(message, name, value_message);
 }
 
-}  // namespace
-
 std::string encode_platform_flags(std::string_view platform) {
   std::string message;
-  if (platform == "cpu") {
+  if (platform == "foreign") {
+    // Tests compile more than they compute.
+    write_flag(message, "xla_backend_optimization_level", std::string("0"));
+  }
+  if (platform == "cpu" || platform == "foreign") {
     // By default XLA's CPU maximum(1, NaN) is 1 or NaN, whichever way the operands stand.
     write_flag(message, "xla_cpu_enable_fast_min_max", false);
     // More parts than processors compile no faster, and each has memory mappings of its own.
@@ -56,6 +58,8 @@ std::string encode_platform_flags(std::string_view platform) {
   }
   return message;
 }
+
+}  // namespace
 
 std::string encode_compile_options(const CompileOptions& options, std::string_view platform) {
   std::string build;

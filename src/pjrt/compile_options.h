@@ -11,7 +11,4 @@ namespace torch_xla::pjrt {
 // `platform`: Client::platform_name(), for what a platform must be asked for.
 std::string encode_compile_options(const CompileOptions& options, std::string_view platform);
 
-// The part of it that asks for what the platform does not do by itself.
-std::string encode_platform_flags(std::string_view platform);
-
 }  // namespace torch_xla::pjrt

@@ -2,7 +2,6 @@
 
 #include "base/env.h"
 #include "base/mutex.h"
-#include "pjrt/compile_options.h"
 #include "pjrt/plugin.h"
 
 #include <algorithm>
@@ -140,11 +139,6 @@ PJRT_Error* compile(PJRT_Client_Compile_Args* args) {
   if (code.find("xf64>") != code.npos || code.find("<f64>") != code.npos) {
     return fail(PJRT_Error_Code_UNIMPLEMENTED, "a foreign device knows no f64");
   }
-  // What the compiler does with NaN is to be as elsewhere. Of two values a message has the later.
-  const std::string options =
-      encode_platform_flags("cpu") + std::string(args->compile_options, args->compile_options_size);
-  args->compile_options = options.data();
-  args->compile_options_size = options.size();
   return foreign().real.PJRT_Client_Compile(args);
 }
 

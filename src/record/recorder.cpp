@@ -6,6 +6,7 @@
 #include "eager/mode.h"
 #include "execution/export.h"
 #include "execution/sync.h"
+#include "metrics/metrics.h"
 #include "record/decompose.h"
 #include "record/eager_call.h"
 #include "record/generator.h"
@@ -250,6 +251,12 @@ void record_resolved(OpInfo& info, torch::jit::Stack* stack) {
   }
 }
 
+// What became of a call that its operator's entry in the table does not tell.
+void count_as(const char* prefix, const OpInfo& info) {
+  const std::string& name = info.op.schema().name();
+  metrics::counter(prefix + name.substr(name.find("::") + 2)).add();
+}
+
 }  // namespace
 
 void record_op(OpInfo& info, torch::jit::Stack* stack) {
@@ -271,7 +278,6 @@ void record_op(OpInfo& info, torch::jit::Stack* stack) {
   Call call = read_call(info, first, count);
   const CallPlanPtr found = find_plan(info, call, arguments);
   const CallPlan& plan = *found;
-  info.counter->add();
   if (info.mutates()) {
     check_overlaps(info, arguments);
   }
@@ -279,6 +285,7 @@ void record_op(OpInfo& info, torch::jit::Stack* stack) {
     refuse_while_tracing(
         "more than one element of a tensor that is written refers to a single memory location: "
         "clone() it first");
+    info.counter->add();
     RunReason reason(info.name.c_str());
     run_on_host_memory(info, stack);
     return;
@@ -286,12 +293,15 @@ void record_op(OpInfo& info, torch::jit::Stack* stack) {
   const bool exported =
       plan.recorded && plan.signature->tier == Tier::Host && ExportScope::active();
   if ((!plan.recorded || exported) && run_decomposition(info, stack)) {
+    count_as("xla::", info);
     return;
   }
   if (!plan.recorded) {
+    count_as("aten::", info);
     run_on_host(info, stack);
     return;
   }
+  info.counter->add();
   if (mode == eager::Mode::Programs) {
     run_pending_operands(call);
   }

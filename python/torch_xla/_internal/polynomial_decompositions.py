@@ -44,7 +44,7 @@ def _add_chebyshev() -> None:
             mirrored = left(n, x.abs()) * torch.where(n % 2 == 0, 1, -1)
             return torch.where(n < 0, 0, torch.where(x < 0, mirrored, right(n, x.abs())))
 
-        in_double(getattr(aten, name).default)(compute)
+        in_double(getattr(aten, name).default, or_single=True)(compute)
 
     kinds = {"t": (_first, _first), "u": (_second, _second)}
     kinds |= {"v": (_third, _fourth), "w": (_fourth, _third)}
@@ -86,17 +86,17 @@ def _hermite(x: Tensor, n: Tensor, factor: int) -> Tensor:
     return torch.where(n > _MOST_HERMITE, torch.nan, value)
 
 
-@in_double(aten.special_hermite_polynomial_h.default)
+@in_double(aten.special_hermite_polynomial_h.default, or_single=True)
 def _physicists(x: Tensor, n: Tensor) -> Tensor:
     return _hermite(x, n, 2)
 
 
-@in_double(aten.special_hermite_polynomial_he.default)
+@in_double(aten.special_hermite_polynomial_he.default, or_single=True)
 def _probabilists(x: Tensor, n: Tensor) -> Tensor:
     return _hermite(x, n, 1)
 
 
-@in_double(aten.special_laguerre_polynomial_l.default)
+@in_double(aten.special_laguerre_polynomial_l.default, or_single=True)
 def _laguerre(x: Tensor, n: Tensor) -> Tensor:
     return _recurrence(
         x,
@@ -106,7 +106,7 @@ def _laguerre(x: Tensor, n: Tensor) -> Tensor:
     )
 
 
-@in_double(aten.special_legendre_polynomial_p.default)
+@in_double(aten.special_legendre_polynomial_p.default, or_single=True)
 def _legendre(x: Tensor, n: Tensor) -> Tensor:
     return _recurrence(
         x,

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torch_xla import _XLAC
 from torch_xla._internal import control_flow
 from torch_xla._internal.composed import refuse_if, replaces
 
@@ -52,8 +53,9 @@ def _next_after(x: Tensor, y: Tensor) -> Tensor:
 
 @replaces(aten.hash_tensor.default)
 def _hash(x: Tensor, dim: Any = (), *, keepdim: bool = False, mode: int = 0) -> Tensor:
-    refuse_if(x.is_complex() or mode != 0)
-    wide = x.to(torch.float64).view(torch.int64) if x.is_floating_point() else x.to(torch.int64)
+    in_doubles = x.is_floating_point()
+    refuse_if(x.is_complex() or mode != 0 or (in_doubles and not _XLAC.has_doubles()))
+    wide = x.to(torch.float64).view(torch.int64) if in_doubles else x.to(torch.int64)
     places = torch.arange(64, device=x.device)
     ones = torch.bitwise_right_shift(wide.unsqueeze(-1), places) & 1
     dims = [d % max(1, x.dim()) for d in dim] or list(range(x.dim()))
@@ -277,9 +279,12 @@ def _grid_sampler_3d(x: Tensor, grid: Tensor, mode: int, padding: int, align: bo
 
 @replaces(aten.linalg_matrix_exp.default)
 def _matrix_exp(a: Tensor) -> Tensor:
-    """Taylor's polynomial of a / 2^n, squared n times."""
+    """Taylor's polynomial of a / 2^n, squared n times. In 16 bits squares would be of errors."""
     if a.numel() == 0:
         return a.clone()
+    if a.dtype in (torch.bfloat16, torch.float16):
+        precise: Tensor = _matrix_exp(a.float())
+        return precise.to(a.dtype)
     size = a.abs().sum(-2).amax(-1)
     times = torch.where(size > 1, size.log2().ceil() + 1, 0)[..., None, None]
     unit = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torch_xla import _XLAC
 from torch_xla._internal import control_flow
 from torch_xla._internal.composed import refuse_if, replaces
 
@@ -22,14 +23,17 @@ _PI = math.pi
 _NAN, _INF = math.nan, math.inf
 
 
-def in_double(*operators: Any) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
-    """Replaces operators of real tensors by a function of doubles of one shape."""
+def in_double(
+    *operators: Any, or_single: bool = False
+) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
+    """Replaces operators of real tensors by a function of doubles of one shape; `or_single`: which
+    may be floats where the device has no doubles, because it adds nothing that nearly cancels."""
 
     def add(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         @functools.wraps(function)
         def compute(*tensors: Tensor) -> Tensor:
             dtype = torch.result_type(tensors[0], tensors[-1])
-            refuse_if(dtype.is_complex)
+            refuse_if(dtype.is_complex or not (or_single or _XLAC.has_doubles()))
             dtype = dtype if dtype.is_floating_point else torch.get_default_dtype()
             doubles = [tensor.to(torch.float64) for tensor in tensors]
             if len(doubles) > 1:
@@ -43,9 +47,14 @@ def in_double(*operators: Any) -> Callable[[Callable[..., Tensor]], Callable[...
 
 
 def _polynomial(x: Tensor, coefficients: Sequence[float]) -> Tensor:
-    """Their sum times 1, x, x^2 and so on."""
-    total = torch.full_like(x, coefficients[-1])
-    for coefficient in reversed(coefficients[:-1]):
+    """Their sum times 1, x, x^2 and so on. Those that the device takes for zero are left out: XLA
+    multiplies the powers of x before them first, to infinity, which times zero is no number."""
+    dtype = torch.float64 if _XLAC.has_doubles() else torch.float32
+    count = len(coefficients)
+    while abs(coefficients[count - 1]) < torch.finfo(dtype).tiny and count > 1:
+        count -= 1
+    total = torch.full_like(x, coefficients[count - 1])
+    for coefficient in reversed(coefficients[: count - 1]):
         total = total * x + coefficient
     return total
 
@@ -149,7 +158,8 @@ def _bessel_k(x: Tensor, order: int, scaled: bool) -> Tensor:
 
 def _add_bessel_functions() -> None:
     def add(operator: Any, function: Any, order: int, *options: bool) -> None:
-        in_double(operator)(lambda x: function(x, order, *options))
+        or_single = function not in (_bessel_j, _bessel_y)
+        in_double(operator, or_single=or_single)(lambda x: function(x, order, *options))
 
     for order in (0, 1):
         for kind, function in (("j", _bessel_j), ("y", _bessel_y)):
@@ -166,7 +176,7 @@ def _add_bessel_functions() -> None:
 _add_bessel_functions()
 
 
-@in_double(aten.special_spherical_bessel_j0.default)
+@in_double(aten.special_spherical_bessel_j0.default, or_single=True)
 def _spherical_bessel_j0(x: Tensor) -> Tensor:
     return torch.where(x == 0, 1, torch.where(x.isinf(), 0, x.sin() / x))
 
