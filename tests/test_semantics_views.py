@@ -142,6 +142,16 @@ def test_resize_keeps_what_fits() -> None:
     assert_same(program)
 
 
+def test_results_with_room_between_their_rows_fit_their_storage() -> None:
+    def program(device: str) -> tuple[Tensor, ...]:
+        matrix = torch.randn(6, 3, generator=torch.Generator().manual_seed(0)).to(device)
+        solution = torch.linalg.lstsq(matrix, ramp(6, 2, device=device)).solution
+        assert solution.storage_offset() == 0
+        return solution.contiguous(), (solution @ ramp(2, 4, device=device)).sum(0)
+
+    assert_same(program, rtol=1e-4, atol=1e-4)
+
+
 def test_storage_resize_to_nothing_and_back() -> None:
     tensor = ramp(8, device="xla")
     tensor.untyped_storage().resize_(0)
