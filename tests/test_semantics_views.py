@@ -130,6 +130,22 @@ def test_data_assignment() -> None:
     assert_same(program)
 
 
+def test_data_may_come_from_another_device() -> None:
+    parameter = torch.nn.Parameter(ramp(3))
+    optimizer = torch.optim.SGD([parameter], lr=1.0)
+    for device in ("xla", "cpu", "xla"):
+        parameter.data = parameter.data.to(device)
+        parameter.grad = None
+        (parameter * 2).sum().backward()
+        assert parameter.grad is not None and parameter.grad.device.type == device
+        optimizer.step()
+        assert parameter.device.type == device and parameter.is_leaf
+    assert parameter.tolist() == [-6, -5, -4]
+    tied = torch.nn.Linear(2, 2)
+    tied.to("xla").weight.data = torch.ones(2, 2)
+    assert tied.weight.sum().item() == 4 and tied.weight.device.type == "cpu"
+
+
 def test_resize_keeps_what_fits() -> None:
     def program(device: str) -> tuple[Tensor, Tensor, int]:
         tensor = ramp(6, device=device)
