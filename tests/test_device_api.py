@@ -143,7 +143,8 @@ def test_generator_follows_its_seed():
 
 
 def test_device_module_is_what_pytorch_expects():
-    assert torch.xla.is_available() and torch.xla._initialized
+    assert torch.xla.is_available() and torch.ones((), device=DEVICE).item() == 1
+    assert torch.xla._initialized
     assert torch.xla.current_device() == 0
     torch.xla.synchronize()
     states = torch.xla.get_rng_state_all()

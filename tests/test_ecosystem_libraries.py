@@ -84,6 +84,25 @@ def test_accelerate_training_loop(fresh_python, tmp_path, precision):
     assert (tmp_path / "model" / "model.safetensors").is_file()
 
 
+@needs_accelerate
+def test_accelerate_trains_a_model_that_it_compiles(fresh_python):
+    program = """
+import torch
+from accelerate import Accelerator
+torch.manual_seed(0)
+accelerator = Accelerator(dynamo_backend="eager")
+model = torch.nn.Linear(3, 1)
+model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), 0.1))
+for _ in range(3):
+    loss = model(torch.ones(2, 3, device=accelerator.device)).square().mean()
+    optimizer.zero_grad()
+    accelerator.backward(loss)
+    optimizer.step()
+print(accelerator.device, loss.item() < 0.2)
+"""
+    assert fresh_python(program, PJRT_DEVICE="CPU").splitlines()[-1] == "xla:0 True"
+
+
 TRAINER = """
 import json, sys, torch
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments

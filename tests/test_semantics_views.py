@@ -130,6 +130,22 @@ def test_data_assignment() -> None:
     assert_same(program)
 
 
+def test_data_may_come_from_another_device() -> None:
+    parameter = torch.nn.Parameter(ramp(3))
+    optimizer = torch.optim.SGD([parameter], lr=1.0)
+    for device in ("xla", "cpu", "xla"):
+        parameter.data = parameter.data.to(device)
+        parameter.grad = None
+        (parameter * 2).sum().backward()
+        assert parameter.grad is not None and parameter.grad.device.type == device
+        optimizer.step()
+        assert parameter.device.type == device and parameter.is_leaf
+    assert parameter.tolist() == [-6, -5, -4]
+    tied = torch.nn.Linear(2, 2)
+    tied.to("xla").weight.data = torch.ones(2, 2)
+    assert tied.weight.sum().item() == 4 and tied.weight.device.type == "cpu"
+
+
 def test_resize_keeps_what_fits() -> None:
     def program(device: str) -> tuple[Tensor, Tensor, int]:
         tensor = ramp(6, device=device)
@@ -140,6 +156,16 @@ def test_resize_keeps_what_fits() -> None:
         return shrunk, tensor, tensor.untyped_storage().nbytes()
 
     assert_same(program)
+
+
+def test_results_with_room_between_their_rows_fit_their_storage() -> None:
+    def program(device: str) -> tuple[Tensor, ...]:
+        matrix = torch.randn(6, 3, generator=torch.Generator().manual_seed(0)).to(device)
+        solution = torch.linalg.lstsq(matrix, ramp(6, 2, device=device)).solution
+        assert solution.storage_offset() == 0
+        return solution.contiguous(), (solution @ ramp(2, 4, device=device)).sum(0)
+
+    assert_same(program, rtol=1e-4, atol=1e-4)
 
 
 def test_storage_resize_to_nothing_and_back() -> None:

@@ -3,6 +3,7 @@
 #include "host_ops/divide.h"
 #include "host_ops/draw.h"
 #include "ir/window.h"
+#include "lower/lower_state.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/from_blob.h>
@@ -47,7 +48,7 @@ class CallFrame {
     auto* next = static_cast<uint64_t*>(outputs_.back());
     next[0] = state()[0];
     next[1] = state()[1];
-    store(draw_as_lowered(signature_, operands(given), given, next));
+    store(draw_as_lowered(signature_, operands(given), given, next, is_checked(signature_)));
   }
 
   size_t operand_count() const { return signature_.operands.size() - (signature_.random ? 1 : 0); }

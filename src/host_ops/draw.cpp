@@ -2,7 +2,6 @@
 
 #include "base/error.h"
 #include "host_ops/philox.h"
-#include "lower/lower_state.h"
 
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
@@ -53,10 +52,14 @@ int significant_bits(DType dtype) {
 class Draw {
  public:
   Draw(const Signature& signature, const std::vector<at::Tensor>& operands,
-       c10::ArrayRef<Number> numbers, uint64_t* state)
-      : signature_(signature), operands_(operands), numbers_(numbers), bits_(state) {}
+       c10::ArrayRef<Number> numbers, uint64_t* state, bool checks)
+      : signature_(signature),
+        operands_(operands),
+        numbers_(numbers),
+        bits_(state),
+        checks_(checks) {}
 
-  const Signature& signature() const { return signature_; }
+  bool checks() const { return checks_; }
   const OutputSpec& output(size_t i = 0) const { return signature_.outputs[i]; }
   c10::IntArrayRef sizes() const { return output().sizes; }
 
@@ -178,6 +181,7 @@ class Draw {
   const std::vector<at::Tensor>& operands_;
   const c10::ArrayRef<Number> numbers_;
   Philox bits_;
+  bool checks_;
 };
 
 using Results = std::vector<at::Tensor>;
@@ -249,7 +253,10 @@ Results draw_geometric(Draw& d) {
 
 Results bernoulli_of(Draw& d, size_t probability) {
   const DType compute = distribution_dtype(d.tensor(probability).scalar_type());
-  return {d.coin(d.tensor(probability, compute), d.sizes()).to(d.output().dtype)};
+  at::Tensor chances = d.tensor(probability, compute);
+  TORCH_CHECK(!d.checks() || at::logical_and(chances >= 0, chances <= 1).all().item<bool>(),
+              "Expected p_in >= 0 && p_in <= 1 to be true, but got false.");
+  return {d.coin(chances, d.sizes()).to(d.output().dtype)};
 }
 Results draw_bernoulli(Draw& d) { return bernoulli_of(d, 0); }
 Results draw_bernoulli_tensor(Draw& d) { return bernoulli_of(d, 1); }
@@ -311,7 +318,7 @@ void check_probabilities(const at::Tensor& weights) {
 // multinomial(self, num_samples, replacement)
 Results draw_multinomial(Draw& d) {
   at::Tensor self = d.tensor(0, float_of(d.tensor(0).scalar_type()));
-  if (is_checked(d.signature())) {
+  if (d.checks()) {
     check_probabilities(self);
   }
   const int64_t samples = d.integer(1), categories = self.size(-1);
@@ -363,12 +370,13 @@ bool is_drawn(const Signature& signature) { return table().count(signature.op) !
 
 std::vector<at::Tensor> draw_as_lowered(const Signature& signature,
                                         const std::vector<at::Tensor>& operands,
-                                        c10::ArrayRef<Number> numbers, uint64_t* state) {
+                                        c10::ArrayRef<Number> numbers, uint64_t* state,
+                                        bool checks) {
   auto found = table().find(signature.op);
   if (found == table().end()) {
     throw Error("the random operator " + signature.op + " is drawn by programs only");
   }
-  Draw draw(signature, operands, numbers, state);
+  Draw draw(signature, operands, numbers, state, checks);
   return found->second(draw);
 }
 

@@ -13,9 +13,10 @@ namespace torch_xla {
 
 bool is_drawn(const Signature& signature);
 // The results but for the generator's state, which goes on in place. Throws for an operator that
-// is not here.
+// is not here, and with `checks` PyTorch's errors for probabilities that are none.
 std::vector<at::Tensor> draw_as_lowered(const Signature& signature,
                                         const std::vector<at::Tensor>& operands,
-                                        c10::ArrayRef<Number> numbers, uint64_t* state);
+                                        c10::ArrayRef<Number> numbers, uint64_t* state,
+                                        bool checks);
 
 }  // namespace torch_xla

@@ -83,10 +83,10 @@ bool may_become(const at::Tensor& operand, const OutputSpec& spec) {
 // What the user has to know of, rather than a type that this kernel does not take: an index that
 // does not exist, a division by zero, or whatever the user's own operator says.
 bool is_about_values(const c10::Error& error, const Node& node) {
-  constexpr const char* kComplaints[] = {"out of bounds",      "out of range",
-                                         "in the valid range", "invalid max index",
-                                         "ZeroDivisionError",  "probability tensor contains",
-                                         "invalid multinomial"};
+  constexpr const char* kComplaints[] = {
+      "out of bounds",       "out of range",      "in the valid range",
+      "invalid max index",   "ZeroDivisionError", "probability tensor contains",
+      "invalid multinomial", "between 0 and 1",   "p_in <= 1"};
   const std::string& message = error.msg();
   return dynamic_cast<const c10::IndexError*>(&error) != nullptr ||
          std::any_of(std::begin(kComplaints), std::end(kComplaints),
@@ -332,7 +332,7 @@ class Interpreter {
       if (!is_drawn(signature)) {
         throw NotInterpretable("the random operator " + signature.op + " needs a program");
       }
-      results = draw_as_lowered(signature, tensors, numbers, words);
+      results = draw_as_lowered(signature, tensors, numbers, words, /*checks=*/true);
     } else {
       const std::shared_ptr<const KernelCall> found = kernel_of(signature);
       const KernelCall& kernel = *found;

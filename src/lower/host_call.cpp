@@ -37,7 +37,9 @@ bool is_checked(const Signature& signature) {
   };
   return is_one_of({"aten::index", "aten::_index_put_impl", "aten::embedding",
                     "aten::_embedding_bag", "aten::gather", "aten::scatter", "aten::nll_loss",
-                    "aten::take", "aten::put", "aten::multi_margin_loss", "aten::multinomial"}) ||
+                    "aten::take", "aten::put", "aten::multi_margin_loss", "aten::multinomial",
+                    "aten::bernoulli"}) ||
+         signature.op == "aten::binary_cross_entropy" ||
          (c10::isIntegralType(signature.outputs[0].dtype, false) &&
           is_one_of({"aten::div", "aten::floor_divide", "aten::remainder", "aten::fmod"}));
 }

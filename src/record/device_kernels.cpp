@@ -396,7 +396,21 @@ void check_linalg(const Tensor& info, std::string_view api_name, bool is_matrix)
   }
 }
 
+bool is_plain(const Tensor& tensor) {
+  const c10::DispatchKeySet keys = tensor.key_set();
+  return (tensor.is_cpu() || is_xla(tensor)) && tensor.layout() == c10::kStrided &&
+         keys.has(c10::DispatchKey::Dense) && !keys.has(c10::DispatchKey::Functionalize) &&
+         !keys.has_any(c10::python_ks);
+}
+
+// Whether `a.data = b` may be: between the host and the device, too, as for CUDA's tensors.
+bool may_take_the_data_of(const Tensor& self, const Tensor& from) {
+  return (is_plain(self) && is_plain(from)) ||
+         self.unsafeGetTensorImpl()->has_compatible_shallow_copy_type(from.key_set());
+}
+
 TORCH_LIBRARY_IMPL(aten, XLA, m) {
+  m.impl("_has_compatible_shallow_copy_type", &may_take_the_data_of);
   m.impl("_linalg_check_errors", &check_linalg);
   m.impl("empty.memory_format", &empty_memory_format);
   m.impl("empty_strided", &empty_strided);
@@ -427,6 +441,7 @@ TORCH_LIBRARY_IMPL(aten, XLA, m) {
 }
 
 TORCH_LIBRARY_IMPL(aten, AutogradXLA, m) {
+  m.impl("_has_compatible_shallow_copy_type", &may_take_the_data_of);
   m.impl("tensor_split.tensor_indices_or_sections", &tensor_split);
 }
 

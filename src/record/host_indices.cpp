@@ -64,8 +64,9 @@ std::pair<int64_t, int64_t> bounds(const at::Tensor& index) {
   return {low.item<int64_t>(), high.item<int64_t>()};
 }
 
-// Some operators count from the end, too.
-void check(const at::Tensor& given, const at::Tensor& self, int64_t dim, bool from_end = true) {
+// As `op` does it: some operators count from the end, too, and some have errors of their own.
+void check(const at::Tensor& given, const at::Tensor& self, int64_t dim,
+           std::string_view op = "aten::index") {
   if (given.numel() == 0 || dim >= self.dim() || !at::isIntegralType(given.scalar_type(), false)) {
     return;
   }
@@ -78,15 +79,19 @@ void check(const at::Tensor& given, const at::Tensor& self, int64_t dim, bool fr
     return;
   }
   const auto [low, high] = bounds(index);
-  const int64_t least = from_end ? -size : 0;
+  const int64_t least = op == "aten::index" || op.starts_with("aten::index_fill") ? -size : 0;
   if (least <= low && high < size) {
     return;
   }
   if (is_xla(given) && env::flag("TORCH_XLA_CHECK_INDICES")) {
     return;  // programs check, and say where
   }
-  TORCH_CHECK_INDEX(false, "index ", low < least || low >= size ? low : high,
-                    " is out of bounds for dimension ", dim, " with size ", size);
+  TORCH_CHECK_INDEX(!op.starts_with("aten::index_select"), "index out of range in self");
+  const std::string sentence =
+      c10::str("index ", low < least || low >= size ? low : high,
+               " is out of bounds for dimension ", dim, " with size ", size);
+  TORCH_CHECK(!op.starts_with("aten::index_add"), sentence);
+  TORCH_CHECK_INDEX(false, sentence);
 }
 
 // x[i, j, ...]: a mask is an index for as many dimensions as it has.
@@ -148,7 +153,7 @@ void check_host_indices(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments
   } else if (arguments.size() > 2 && arguments[1].isInt() && arguments[2].isTensor() &&
              self.dim() > 0 && !is_mask(arguments[2].toTensor())) {
     check(arguments[2].toTensor(), self, at::maybe_wrap_dim(arguments[1].toInt(), self.dim()),
-          info.op.schema().name().starts_with("aten::index_fill"));
+          info.op.schema().name());
   }
 }
 

@@ -5,6 +5,7 @@
 #include "record/meta.h"
 #include "trace/region.h"
 #include "trace/scope.h"
+#include "values/internal_ops.h"
 
 #include <ATen/ops/broadcast_tensors.h>
 #include <ATen/ops/index_select.h>
@@ -44,9 +45,12 @@ void write_back(const c10::IValue& target, const c10::IValue& computed) {
     }
     if (targets[i].sizes() != values[i].sizes()) {
       targets[i].resize_(values[i].sizes());
-      // Some kernels choose the order in memory of what they resize: nonzero.
-      targets[i].unsafeGetTensorImpl()->set_sizes_and_strides(values[i].sizes(),
-                                                              values[i].strides());
+      // Some kernels choose the order in memory of what they resize: nonzero. Others leave room
+      // between its rows, which there is none for here: lstsq.
+      if (is_dense_permutation(values[i].sizes(), values[i].strides())) {
+        targets[i].unsafeGetTensorImpl()->set_sizes_and_strides(values[i].sizes(),
+                                                                values[i].strides());
+      }
     }
     copy_from_cpu(targets[i], values[i]);
   }

@@ -8,8 +8,9 @@ PyTorch's amp for CUDA takes no notice of this package; `torch.accelerator` is a
 the CPU platform.
 
 Some modules are corrected once they are imported. Accelerate knows a process's number on its host
-for TPUs only, and prints nothing without it; it gathers no Python objects where the device is XLA.
-PyTorch's FlexAttention lists the devices it takes. Transformers does not know when we trace.
+for TPUs only, and prints nothing without it; it gathers no Python objects where the device is XLA;
+there it looks for a model's parameters by name, which `torch.compile` changes. PyTorch's
+FlexAttention lists the devices it takes. Transformers does not know when we trace.
 """
 
 import contextlib
@@ -136,6 +137,19 @@ def _gather_objects(module: Any) -> None:
     module.gather_object = gather_ours
 
 
+def _name_compiled_parameters(module: Any) -> None:
+    named_parameters = module.Accelerator._get_named_parameters
+
+    @functools.wraps(named_parameters)
+    def named_as_before(accelerator: Any, *arguments: Any, **options: Any) -> Any:
+        found = named_parameters(accelerator, *arguments, **options)
+        if getattr(accelerator.state, "backend", None) != type_name or not isinstance(found, dict):
+            return found
+        return {name.replace("_orig_mod.", ""): value for name, value in found.items()}
+
+    module.Accelerator._get_named_parameters = named_as_before
+
+
 def _allow_flex_attention(module: Any) -> None:
     validate = module._validate_device
 
@@ -163,6 +177,7 @@ def _know_our_traces(module: Any) -> None:
 
 # What modules are corrected by once they are imported.
 _CORRECTIONS: dict[str, Callable[[Any], None]] = {
+    "accelerate.accelerator": _name_compiled_parameters,
     "accelerate.state": _number_processes,
     "accelerate.utils.operations": _gather_objects,
     "torch.nn.attention.flex_attention": _allow_flex_attention,
