@@ -1,5 +1,6 @@
 """Types and literals in StableHLO's text."""
 
+import re
 from collections.abc import Sequence
 
 import torch
@@ -52,6 +53,17 @@ def type_of(tensor: torch.Tensor) -> str:
 def quoted(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\0A")
     return f'"{escaped}"'
+
+
+def symbol(name: str) -> str:
+    """`@name`, in quotes where it needs them."""
+    return f"@{name}" if re.fullmatch(r"[A-Za-z_][\w$.]*", name, re.ASCII) else f"@{quoted(name)}"
+
+
+def function_type(arguments: Sequence[str], results: Sequence[str]) -> str:
+    """`(tensor<f32>) -> tensor<f32>`."""
+    returned = results[0] if len(results) == 1 else f"({', '.join(results)})"
+    return f"({', '.join(arguments)}) -> {returned}"
 
 
 def joined(numbers: Sequence[int]) -> str:
