@@ -25,6 +25,7 @@ def test_a_part_becomes_a_composite():
     main, _, function = text.partition("func.func public")[::-1]
     assert 'stablehlo.composite "my.gelu" %arg0' in main
     assert 'approximate = "none"' in main and "count = 3 : i64" in main and "flag = true" in main
+    assert "scale = 5.000000e-01 : f32" in main and "decomposition = @my.gelu.impl}" in main
     assert "chlo.erf" in function and "chlo.erf" not in main
     torch.testing.assert_close(y.cpu(), F.gelu(torch.linspace(-1, 1, 4)) * 2 + 1)
 

@@ -155,7 +155,7 @@ class ModuleLowering {
     }
     std::string function = symbol_name(composite.name) + ".impl";
     const size_t earlier = composite_count_[function]++;
-    function += earlier == 0 ? "" : "_" + std::to_string(earlier);
+    function += earlier == 0 ? "" : "_" + std::to_string(earlier - 1);
     b_.begin_function(function, false);
     std::map<std::pair<int32_t, uint32_t>, Val> known;
     for (GraphValue argument : composite.arguments) {

@@ -1,5 +1,6 @@
 """Types and literals in StableHLO's text."""
 
+import ctypes
 import re
 from collections.abc import Sequence
 
@@ -53,6 +54,13 @@ def type_of(tensor: torch.Tensor) -> str:
 def quoted(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\0A")
     return f'"{escaped}"'
+
+
+def float32(value: float) -> str:
+    """A number as StableHLO's printer writes it where it is a float32."""
+    short = f"{value:.6e}"
+    same = ctypes.c_float(float(short)).value == ctypes.c_float(value).value
+    return short if same else f"{value:.8e}"
 
 
 def symbol(name: str) -> str:
