@@ -15,7 +15,7 @@ from work import Work
 
 MESH = xs.Mesh(range(8), (2, 4), ("x", "y"))
 TWO_BY_FOUR = "{devices=[2,4]0,1,2,3,4,5,6,7}"
-MARK = 'call_target_name = "Sharding"'
+MARK = "stablehlo.custom_call @Sharding"
 DOWN = "{devices=[2,1,4]0,1,2,3,4,5,6,7 last_tile_dim_replicate}"
 
 

@@ -351,7 +351,7 @@ def test_custom_calls():
     one = custom.stablehlo_custom_call([x], "my_target", [(3,)], [torch.int32])
     assert one.shape == (3,) and one.dtype == torch.int32
     text = get_stablehlo_without_compiling(one)
-    assert 'call_target_name = "my_target"' in text
+    assert "stablehlo.custom_call @my_target" in text
     two = custom.stablehlo_custom_call(
         [x], "t", [(3,), (2,)], [torch.float32] * 2, True, "config", 2, {"name": "value"}
     )

@@ -105,6 +105,23 @@ def test_a_process_alone():
     assert xmp.create_optimized_replica_groups() is None
 
 
+def test_launch_says_where_to_meet_and_groups_wait_for_nobody_until_they_exchange():
+    program = """
+        import datetime, pytest, torch, torch_xla, torch.distributed as dist
+        from torch_xla.distributed.xla_backend import ProcessGroupXla
+
+        def train(index):
+            dist.init_process_group("xla", rank=0, world_size=1)  # "env://"
+            assert dist.get_backend() == "xla"
+
+        torch_xla.launch(train)
+        group = ProcessGroupXla(dist.HashStore(), 1, 3, datetime.timedelta(seconds=1))
+        with pytest.raises(RuntimeError, match="allreduce of process 1 of 3 failed"):
+            group.allreduce([torch.ones(2, device="xla")])
+    """
+    output_of(program)
+
+
 def test_ddp_of_a_process_alone_is_one_compiled_step():
     program = """
         import torch, torch_xla, torch.distributed as dist, surface_processes_cases as cases

@@ -302,11 +302,11 @@ def test_precision_of_products():
     try:
         backends.set_mat_mul_precision("highest")
         assert backends.get_mat_mul_precision() == "highest"
-        assert "precision HIGHEST" in xm.get_stablehlo([x @ x])
+        assert "precision = [HIGHEST, HIGHEST]" in xm.get_stablehlo([x @ x])
         assert (x @ x)[0, 0].item() == 4
     finally:
         backends.set_mat_mul_precision("default")
-    assert "precision HIGHEST" not in xm.get_stablehlo([x @ x])
+    assert "precision = [HIGHEST, HIGHEST]" not in xm.get_stablehlo([x @ x])
     with pytest.raises(ValueError, match="one of default, high, highest"):
         backends.set_mat_mul_precision("exact")
 

@@ -7,6 +7,7 @@
 #include "compile/region_scope.h"
 #include "eager/mode.h"
 #include "pure/pure_function.h"
+#include "pure/stages.h"
 #include "pure/trace.h"
 #include "record/generator.h"
 
@@ -109,6 +110,25 @@ class PythonPureFunction {
     return result;
   }
 
+  // What such a call computes. Nothing is run or changed.
+  LoweredCall lower(const py::args& args, const py::kwargs& kwargs) {
+    std::optional<PureFunction::Traced> traced;
+    Begun begun;
+    for (int i = 0; i < 2 && !traced; ++i) {  // a call that meets an optimizer first is not traced
+      Flattened flat;
+      begun = Begun();
+      traced = find(args, kwargs, flat, begun);
+    }
+    if (!traced) {
+      throw Error("lower() of " + pure_.name() +
+                  " needs a call that can be traced: outside of modes and transformations that "
+                  "watch operators, and, for a training step, after a first one, which makes the "
+                  "optimizer's state");
+    }
+    py::gil_scoped_release no_gil;
+    return lower_call(*traced->entry, begun.numbers);
+  }
+
   PureCacheInfo info() const { return pure_.info(); }
 
   void clear(bool statistics = true) {
@@ -119,15 +139,33 @@ class PythonPureFunction {
   }
 
  private:
+  struct Begun;
+
   // `alone`: as a program of its own.
   py::object record(const py::tuple& args, const py::dict& kwargs, bool alone) {
     Flattened flat;
+    Begun begun;
+    std::optional<PureFunction::Traced> traced = find(args, kwargs, flat, begun);
+    if (!traced) {
+      return call_directly(args, kwargs);
+    }
+    Tensors results = run_call(traced->entry, flat, begun.numbers, alone);
+    const auto& annotation = *static_cast<const Annotation*>(traced->annotation.get());
+    if (annotation.replay) {
+      py::handle(annotation.replay.get()).attr("end")();
+    }
+    return unflatten(*annotation.results, std::move(results));
+  }
+
+  // The call's tensors and its trace, made if need be; nothing where the function must run itself.
+  std::optional<PureFunction::Traced> find(const py::tuple& args, const py::dict& kwargs,
+                                           Flattened& flat, Begun& begun) {
     flat.tree.words.push_back(uint64_t{4} | uint64_t{2} << 8);  // the tuple (args, kwargs)
     flatten(args.ptr(), name_of_arguments(), true, flat);
     flatten(kwargs.ptr(), name_of_arguments(), true, flat);
     for (const at::Tensor& tensor : flat.tensors) {
       if (is_wrapped(tensor)) {  // under a transformation, which must see the operators
-        return call_directly(args, kwargs);
+        return std::nullopt;
       }
       if (!is_xla(tensor)) {
         throw Error("the pure function " + pure_.name() + " was given a tensor on " +
@@ -142,7 +180,6 @@ class PythonPureFunction {
     TreePtr tree = known.tree;
     current_location();
     PureFunction::Query query = PureFunction::query(key, flat.tensors);
-    Begun begun;
     std::optional<PureFunction::Traced> traced;
     if (!pure_.checks()) {
       traced = pure_.find(query, flat.tensors, begun);
@@ -155,7 +192,7 @@ class PythonPureFunction {
         if (!error.matches(run_as_it_is())) {
           throw;
         }
-        return call_directly(args, kwargs);
+        return std::nullopt;
       }
       watched_ = find_places(find_tensors_, args, kwargs);
       if (begun.annotation != traced->annotation.get()) {
@@ -163,12 +200,7 @@ class PythonPureFunction {
                     " does not hold for the call that made it");
       }
     }
-    Tensors results = run_call(traced->entry, flat, begun.numbers, alone);
-    const auto& annotation = *static_cast<const Annotation*>(traced->annotation.get());
-    if (annotation.replay) {
-      py::handle(annotation.replay.get()).attr("end")();
-    }
-    return unflatten(*annotation.results, std::move(results));
+    return traced;
   }
 
   // Asks the host's part of a trace whether it holds, and for its numbers.
@@ -359,6 +391,7 @@ void bind_pure(py::module& m) {
            py::arg("find_flags") = py::none())
       .def("call", &PythonPureFunction::call)
       .def("launch", &PythonPureFunction::launch)
+      .def("lower", &PythonPureFunction::lower)
       .def("info", &PythonPureFunction::info)
       .def("clear", [](PythonPureFunction& self) { self.clear(); });
   m.def("set_node_functions", &set_node_functions);

@@ -31,6 +31,7 @@ from torch_xla._internal.stablehlo_export import (
     XLAExportInterpreter,
     bundle_of,
 )
+from torch_xla.experimental.assume_pure import assume_pure
 
 __all__ = [
     "InputLocation",
@@ -59,6 +60,7 @@ class StableHLOGraphModule:
         self._functions = {function.meta.name: function for function in bundle.stablehlo_funcs}
         self._default_method = bundle.stablehlo_funcs[0].meta.name
         self._moved: dict[tuple[str, Any], torch.Tensor] = {}  # weights on the device
+        self._calls: dict[str, _Call] = {}
 
     def _function(self, name: str | None) -> StableHLOFunc:
         name = name or self._default_method
@@ -81,21 +83,19 @@ class StableHLOGraphModule:
     def evaluate_flat(self, leaves: list[Any], method_name: str | None = None) -> Any:
         """Calls a function with its arguments in one list."""
         function = self._function(method_name)
+        meta = function.meta
+        if meta.name not in self._calls:
+            self._calls[meta.name] = _Call(function)
+        call = self._calls[meta.name]
         inputs = [
             self._input(location, signature, leaves)
-            for location, signature in zip(
-                function.meta.input_locations, function.meta.input_signature, strict=True
-            )
+            for location, signature in zip(meta.input_locations, meta.input_signature, strict=True)
         ]
-        returned = _run(inputs, function.module_text())
-        changed = function.meta.changed_buffers
-        results: Any = returned[: len(returned) - len(changed)]
-        for name, value in zip(changed, returned[len(results) :], strict=True):
+        returned = call.run(inputs)
+        results: Any = returned[: len(returned) - len(meta.changed_buffers)]
+        for name, value in zip(meta.changed_buffers, returned[len(results) :], strict=True):
             self._moved[VariableType.PARAMETER.value, name] = value
-        if function.meta.output_pytree_spec is None:
-            return results
-        spec = _pytree.treespec_loads(function.meta.output_pytree_spec)
-        return _pytree.tree_unflatten(results, spec)
+        return results if call.results is None else _pytree.tree_unflatten(results, call.results)
 
     def _input(
         self, location: InputLocation, signature: VariableSignature, leaves: list[Any]
@@ -150,14 +150,24 @@ class StableHLOGraphModule:
         return self.evaluate(self._default_method, args, kwargs)
 
 
-def _run(inputs: list[torch.Tensor], text: str) -> list[torch.Tensor]:
-    operator: Any = torch.ops.torch_xla.stablehlo.default
-    if inputs:
-        results: list[torch.Tensor] = operator(inputs, text)
-        return results
-    # No argument says on which device.
-    on_cpu = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
-    return [result.to(existing_device(None)) for result in operator.redispatch(on_cpu, [], text)]
+class _Call:
+    """What calls of a function have in common. A trace reads its text, once."""
+
+    def __init__(self, function: StableHLOFunc) -> None:
+        self._operator: Any = torch.ops.torch_xla.stablehlo.default
+        self._text = text = function.module_text()
+        self._pure = assume_pure(lambda inputs: self._operator(inputs, text))
+        spec = function.meta.output_pytree_spec
+        self.results = None if spec is None else _pytree.treespec_loads(spec)
+
+    def run(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+        if inputs:
+            results: list[torch.Tensor] = self._pure(inputs)
+            return results
+        # No argument says on which device.
+        on_cpu = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
+        made = self._operator.redispatch(on_cpu, [], self._text)
+        return [result.to(existing_device(None)) for result in made]
 
 
 def exported_program_to_stablehlo(
@@ -165,6 +175,11 @@ def exported_program_to_stablehlo(
 ) -> StableHLOGraphModule:
     """The program as StableHLO, with its weights."""
     return StableHLOGraphModule(bundle_of(exported_model, options or StableHLOExportOptions()))
+
+
+def _run_decompositions(exported_model: torch.export.ExportedProgram) -> Any:
+    """The program in PyTorch's core operators: a private name that others' programs use."""
+    return exported_model.run_decompositions()
 
 
 def save_as_stablehlo(

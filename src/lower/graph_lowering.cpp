@@ -153,8 +153,9 @@ class ModuleLowering {
         }
       }
     }
-    const std::string function =
-        c_name(composite.name) + "_impl_" + std::to_string(++composite_count_);
+    std::string function = symbol_name(composite.name) + ".impl";
+    const size_t earlier = composite_count_[function]++;
+    function += earlier == 0 ? "" : "_" + std::to_string(earlier - 1);
     b_.begin_function(function, false);
     std::map<std::pair<int32_t, uint32_t>, Val> known;
     for (GraphValue argument : composite.arguments) {
@@ -197,9 +198,9 @@ class ModuleLowering {
     return lower_control(b_, signature, arguments, call);
   }
 
-  static std::string c_name(std::string name) {
+  static std::string symbol_name(std::string name) {
     for (char& c : name) {
-      c = std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
+      c = std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '.' ? c : '_';
     }
     return name;
   }
@@ -208,7 +209,7 @@ class ModuleLowering {
   const std::string& function_of(const Computation& computation, size_t input_count) {
     auto [found, inserted] = functions_.try_emplace(computation.hash);
     if (inserted) {
-      std::string unique = c_name(computation.name) + "_" + std::to_string(functions_.size());
+      std::string unique = symbol_name(computation.name) + "_" + std::to_string(functions_.size());
       found->second = unique;
       emit(computation, input_count - computation.graph.inputs.size(), unique);
     }
@@ -233,7 +234,7 @@ class ModuleLowering {
   Builder& b_;
   const HostCalls host_calls_;
   bool may_fail_ = false;
-  size_t composite_count_ = 0;
+  std::map<std::string, size_t> composite_count_;
   std::unordered_map<uint64_t, std::string> functions_;  // by Computation::hash
 };
 

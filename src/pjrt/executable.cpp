@@ -40,6 +40,8 @@ PluginExecutable::PluginExecutable(PluginClient& client, PJRT_LoadedExecutable* 
 
 PluginExecutable::~PluginExecutable() { release(); }
 
+const Api& PluginExecutable::api() const { return client_.api(); }
+
 void PluginExecutable::release() noexcept {
   if (in_forked_child) {
     return;  // the parent's

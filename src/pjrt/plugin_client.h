@@ -62,6 +62,8 @@ class PluginExecutable final : public Executable {
   std::string serialize() override;
   std::string optimized_hlo() override;
   PJRT_LoadedExecutable* raw() const { return loaded_; }
+  PJRT_Executable* description() const { return executable_; }
+  const Api& api() const;
 
  private:
   void check_output_count();

@@ -71,9 +71,9 @@ Tensors run_fragment(at::TensorList inputs, std::string_view text) {
   std::vector<pjrt::BufferPtr> buffers;
   std::vector<pjrt::Buffer*> arguments;
   for (const Tensor& input : inputs) {
-    const Tensor dense = input.contiguous();
+    const auto dense = std::make_shared<Tensor>(input.contiguous());
     buffers.push_back(
-        pjrt::client().buffer_from_host(dense.const_data_ptr(), type_of(dense), 0, nullptr));
+        pjrt::client().buffer_from_host(dense->const_data_ptr(), type_of(*dense), 0, dense));
     arguments.push_back(buffers.back().get());
   }
   const std::vector<bool> kept(arguments.size(), false);

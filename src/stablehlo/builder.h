@@ -196,29 +196,41 @@ class Builder {
  private:
   Val to_integer(Val x, DType dtype);
   struct Function {
-    std::string name, body, results;
+    std::string name, body;
     bool is_public = false;
-    std::vector<TensorType> parameters;
-    std::vector<int32_t> parameter_ids;
+    Vals parameters;
     std::vector<int64_t> aliases;  // output per parameter, -1: none
     std::map<size_t, std::string> parameter_shardings, result_shardings;
-    int32_t next_id = 0;
+    int32_t next_id = 0, next_argument = -1;
     int indent = 2;
   };
   Val make(const TensorType& type);
+  Val make_argument(const TensorType& type);  // of a function or region
+  Vals make_arguments(const std::vector<TensorType>& types);
   Function& open() { return open_.back(); }
-  // Appends `"op"(operands) <{attributes}> (regions) : types`, in MLIR's generic form.
+  // Each appends an operation as StableHLO prints it. `append` is given all but the results' names.
+  Vals append(const std::string& operation, const std::vector<TensorType>& results);
+  // `stablehlo.op operands, details : (types) -> types`
   Vals emit_many(std::string_view op, const Vals& operands, const std::vector<TensorType>& results,
-                 const std::string& attributes = "", const std::vector<std::string>& regions = {});
+                 const std::string& details = "");
   Val emit(std::string_view op, const Vals& operands, const TensorType& result,
-           const std::string& attributes = "", const std::vector<std::string>& regions = {});
+           const std::string& details = "");
+  // The same, with one type where all agree.
+  Val emit_like(std::string_view op, const Vals& operands, const TensorType& result,
+                const std::string& details = "");
+  // `"stablehlo.op"(operands) <{attributes}> (regions) : types`: those without a form of their own.
+  Vals emit_generic(std::string_view op, const Vals& operands,
+                    const std::vector<TensorType>& results, const std::string& attributes,
+                    const std::vector<std::string>& regions = {});
   std::string region(const std::vector<TensorType>& arguments, const Region& body);
+  // What stands between the braces of a region, and these.
+  std::string block(const Vals& arguments, const Region& body, const std::string& header = "");
   std::string reducer(DType dtype, std::string_view op);
   static std::string name_list(const Vals& values);
+  static std::string argument_list(const Vals& values);  // "%arg0: type, ..."
   void append_line(const std::string& line);
   std::string render(bool names, bool locations) const;
   Vals broadcast_pair(Val x, Val y);
-  std::string precision_attribute() const;
 
   std::string module_name_;
   int64_t partitions_ = 1;

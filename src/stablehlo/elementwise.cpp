@@ -26,8 +26,9 @@ Val Builder::full(Number value, const TensorType& type) {
     // An empty dense<> attribute has its own syntax; a broadcast has none.
     return broadcast_in_dim(constant(value, type.dtype), type.dims, {});
   }
-  return emit("stablehlo.constant", {}, type,
-              "value = dense<" + number_text(value, type.dtype) + "> : " + type_string(type));
+  return append(
+      "stablehlo.constant dense<" + number_text(value, type.dtype) + "> : " + type_string(type),
+      {type})[0];
 }
 
 Val Builder::full(double value, const TensorType& type) { return full(Number::of(value), type); }
@@ -41,15 +42,16 @@ Val Builder::ints(Ints values, DType dtype) {
   if (values.empty()) {
     return full(0.0, type);
   }
-  return emit("stablehlo.constant", {}, type,
-              "value = dense<[" + joined(values) + "]> : " + type_string(type));
+  return append("stablehlo.constant dense<[" + joined(values) + "]> : " + type_string(type),
+                {type})[0];
 }
 
 Val Builder::iota(const TensorType& type, int64_t dim) {
   if (c10::isComplexType(type.dtype) || type.dtype == DType::Bool) {
     return convert(iota({DType::Long, type.dims}, dim), type.dtype);
   }
-  return emit("stablehlo.iota", {}, type, int_attribute("iota_dimension", dim));
+  return append("stablehlo.iota dim = " + std::to_string(dim) + " : " + type_string(type),
+                {type})[0];
 }
 
 namespace {
@@ -114,16 +116,18 @@ Val Builder::unary(std::string_view op, Val x) {
   if (op == "abs" && c10::isComplexType(type.dtype)) {
     type.dtype = c10::toRealValueType(type.dtype);
   }
-  return emit("stablehlo." + std::string(op), {x}, type);
+  return emit_like(op, {x}, type);
 }
 
 Val Builder::chlo(std::string_view op, Val x) {
-  return emit("chlo." + std::string(op), {x}, x.type());
+  const std::string type = type_string(x.type());
+  return append("chlo." + std::string(op) + " " + name_list({x}) + " : " + type + " -> " + type,
+                {x.type()})[0];
 }
 
 Val Builder::binary(std::string_view op, Val x, Val y) {
   require_same(op, x, y);
-  return emit("stablehlo." + std::string(op), {x, y}, x.type());
+  return emit_like(op, {x, y}, x.type());
 }
 
 Vals Builder::broadcast_pair(Val x, Val y) {
@@ -145,9 +149,10 @@ Vals Builder::broadcast_pair(Val x, Val y) {
 Val Builder::compare(std::string_view direction, Val a, Val b) {
   Vals pair = broadcast_pair(a, b);
   require_same("compare", pair[0], pair[1]);
-  return emit(
-      "stablehlo.compare", pair, {DType::Bool, pair[0].dims()},
-      "comparison_direction = #stablehlo<comparison_direction " + std::string(direction) + ">");
+  const TensorType type{DType::Bool, pair[0].dims()};
+  return append("stablehlo.compare " + std::string(direction) + ", " + name_list(pair) + " : " +
+                    function_type(types_of(pair), {type}),
+                {type})[0];
 }
 
 Val Builder::select(Val predicate, Val on_true, Val on_false) {
@@ -158,31 +163,34 @@ Val Builder::select(Val predicate, Val on_true, Val on_false) {
     predicate = with_first[0];
     pair = {with_first[1], expand(pair[1], with_first[1].dims())};
   }
-  return emit("stablehlo.select", {predicate, pair[0], pair[1]}, pair[0].type());
+  return append("stablehlo.select " + name_list({predicate, pair[0], pair[1]}) + " : " +
+                    type_list({predicate.type(), pair[0].type()}),
+                {pair[0].type()})[0];
 }
 
 Val Builder::clamp(Val low, Val x, Val high) {
   auto fit = [&](Val bound) { return bound.rank() == 0 ? bound : expand(bound, x.dims()); };
-  return emit("stablehlo.clamp", {fit(low), x, fit(high)}, x.type());
+  return emit_like("clamp", {fit(low), x, fit(high)}, x.type());
 }
 
-Val Builder::is_finite(Val x) { return emit("stablehlo.is_finite", {x}, {DType::Bool, x.dims()}); }
+Val Builder::is_finite(Val x) { return emit("is_finite", {x}, {DType::Bool, x.dims()}); }
 
 Val Builder::complex(Val re, Val im) {
   Vals pair = broadcast_pair(re, im);
   require_same("complex", pair[0], pair[1]);
-  return emit("stablehlo.complex", pair, {c10::toComplexType(re.dtype()), pair[0].dims()});
+  const TensorType type{c10::toComplexType(re.dtype()), pair[0].dims()};
+  return append("stablehlo.complex " + name_list(pair) + " : " + type_string(type), {type})[0];
 }
 
 Val Builder::real(Val x) {
   return c10::isComplexType(x.dtype())
-             ? emit("stablehlo.real", {x}, {c10::toRealValueType(x.dtype()), x.dims()})
+             ? emit("real", {x}, {c10::toRealValueType(x.dtype()), x.dims()})
              : x;
 }
 
 Val Builder::imag(Val x) {
   return c10::isComplexType(x.dtype())
-             ? emit("stablehlo.imag", {x}, {c10::toRealValueType(x.dtype()), x.dims()})
+             ? emit("imag", {x}, {c10::toRealValueType(x.dtype()), x.dims()})
              : full(0.0, x.type());
 }
 
@@ -197,7 +205,7 @@ Val Builder::to_integer(Val x, DType dtype) {
   Val smallest = full(Number::of(wide ? INT64_MIN : int64_t{INT32_MIN}), integer);
   auto truncated = [&](Val value) {
     Val fits = compare("LT", value, limit);
-    return select(fits, emit("stablehlo.convert", {value}, integer), smallest);
+    return select(fits, emit("convert", {value}, integer), smallest);
   };
   if (dtype != DType::UInt64 && dtype != DType::UInt32) {
     return truncated(x);
@@ -227,11 +235,11 @@ Val Builder::convert(Val x, DType dtype) {
   if (c10::isFloatingType(from) && c10::isIntegralType(dtype, false)) {
     x = to_integer(x, dtype);
   }
-  return emit("stablehlo.convert", {x}, {dtype, x.dims()});
+  return emit("convert", {x}, {dtype, x.dims()});
 }
 
 Val Builder::bitcast_convert(Val x, const TensorType& type) {
-  return emit("stablehlo.bitcast_convert", {x}, type);
+  return emit("bitcast_convert", {x}, type);
 }
 
 // ---- shorthands ---------------------------------------------------------------------------------

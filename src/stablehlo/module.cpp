@@ -26,12 +26,37 @@ std::string in_quotes(std::string_view text) {
   return result + "\"";
 }
 
+std::string marked(const std::string& function) { return kName + function + kName; }
+
+// "@name", in quotes where it has characters that names have only in quotes.
+std::string symbol(std::string_view name) {
+  const bool plain = std::all_of(name.begin(), name.end(), [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '.' || c == '$';
+  });
+  const bool begins =
+      !name.empty() && (std::isalpha(static_cast<unsigned char>(name[0])) != 0 || name[0] == '_');
+  return "@" + (plain && begins ? std::string(name) : in_quotes(name));
+}
+
+std::string sharding_attribute(const std::string& sharding) {
+  return "mhlo.sharding = " + in_quotes(sharding);
+}
+
+}  // namespace
+
 std::string type_list(const std::vector<TensorType>& types) {
-  std::string text = "(";
+  std::string text;
   for (size_t i = 0; i < types.size(); ++i) {
     text += (i > 0 ? ", " : "") + type_string(types[i]);
   }
-  return text + ")";
+  return text;
+}
+
+std::string function_type(const std::vector<TensorType>& arguments,
+                          const std::vector<TensorType>& results) {
+  const std::string returned = type_list(results);
+  return "(" + type_list(arguments) + ") -> " +
+         (results.size() == 1 ? returned : "(" + returned + ")");
 }
 
 std::vector<TensorType> types_of(const Vals& values) {
@@ -41,14 +66,6 @@ std::vector<TensorType> types_of(const Vals& values) {
   }
   return types;
 }
-
-std::string marked(const std::string& function) { return kName + function + kName; }
-
-std::string sharding_attribute(const std::string& sharding) {
-  return "mhlo.sharding = " + in_quotes(sharding);
-}
-
-}  // namespace
 
 Builder::Builder(std::string module_name) : module_name_(std::move(module_name)) {
   for (char& c : module_name_) {
@@ -63,13 +80,36 @@ Val Builder::make(const TensorType& type) {
   return Val(open().next_id++, &types_.back());
 }
 
+Val Builder::make_argument(const TensorType& type) {
+  types_.push_back(type);
+  return Val(open().next_argument--, &types_.back());
+}
+
+Vals Builder::make_arguments(const std::vector<TensorType>& types) {
+  Vals values;
+  for (const TensorType& type : types) {
+    values.push_back(make_argument(type));
+  }
+  return values;
+}
+
 std::string Builder::name_list(const Vals& values) {
   std::string text;
   for (size_t i = 0; i < values.size(); ++i) {
     if (!values[i]) {
       throw Error("an operand of a StableHLO operation was never computed");
     }
-    text += (i > 0 ? ", %" : "%") + std::to_string(values[i].id_);
+    const int32_t id = values[i].id_;
+    text += i > 0 ? ", " : "";
+    text += id < 0 ? "%arg" + std::to_string(-1 - id) : "%" + std::to_string(id);
+  }
+  return text;
+}
+
+std::string Builder::argument_list(const Vals& values) {
+  std::string text;
+  for (const Val& value : values) {
+    text += (text.empty() ? "" : ", ") + name_list({value}) + ": " + type_string(value.type());
   }
   return text;
 }
@@ -83,10 +123,44 @@ void Builder::append_line(const std::string& line) {
   body += '\n';
 }
 
+Vals Builder::append(const std::string& operation, const std::vector<TensorType>& results) {
+  Vals values;
+  for (const TensorType& type : results) {
+    values.push_back(make(type));
+  }
+  append_line((values.empty() ? "" : name_list(values) + " = ") + operation);
+  return values;
+}
+
 Vals Builder::emit_many(std::string_view op, const Vals& operands,
-                        const std::vector<TensorType>& results, const std::string& attributes,
-                        const std::vector<std::string>& regions) {
-  std::string call = "\"" + std::string(op) + "\"(" + name_list(operands) + ")";
+                        const std::vector<TensorType>& results, const std::string& details) {
+  return append("stablehlo." + std::string(op) + " " + name_list(operands) +
+                    (details.empty() ? "" : ", " + details) + " : " +
+                    function_type(types_of(operands), results),
+                results);
+}
+
+Val Builder::emit(std::string_view op, const Vals& operands, const TensorType& result,
+                  const std::string& details) {
+  return emit_many(op, operands, {result}, details)[0];
+}
+
+Val Builder::emit_like(std::string_view op, const Vals& operands, const TensorType& result,
+                       const std::string& details) {
+  for (const Val& operand : operands) {
+    if (operand.type() != result) {
+      return emit(op, operands, result, details);
+    }
+  }
+  return append("stablehlo." + std::string(op) + " " + name_list(operands) +
+                    (details.empty() ? "" : ", " + details) + " : " + type_string(result),
+                {result})[0];
+}
+
+Vals Builder::emit_generic(std::string_view op, const Vals& operands,
+                           const std::vector<TensorType>& results, const std::string& attributes,
+                           const std::vector<std::string>& regions) {
+  std::string call = "\"stablehlo." + std::string(op) + "\"(" + name_list(operands) + ")";
   if (!attributes.empty()) {
     call += " <{" + attributes + "}>";
   }
@@ -96,39 +170,25 @@ Vals Builder::emit_many(std::string_view op, const Vals& operands,
   if (!regions.empty()) {
     call += ")";
   }
-  call += " : " + type_list(types_of(operands)) + " -> " +
-          (results.size() == 1 ? type_string(results[0]) : type_list(results));
-  Vals values;
-  for (const TensorType& type : results) {
-    values.push_back(make(type));
-  }
-  append_line((values.empty() ? "" : name_list(values) + " = ") + call);
-  return values;
+  return append(call + " : " + function_type(types_of(operands), results), results);
 }
 
-Val Builder::emit(std::string_view op, const Vals& operands, const TensorType& result,
-                  const std::string& attributes, const std::vector<std::string>& regions) {
-  return emit_many(op, operands, {result}, attributes, regions).front();
+std::string Builder::block(const Vals& arguments, const Region& body, const std::string& header) {
+  std::string outer;
+  std::swap(outer, open().body);
+  open().indent += 1;
+  const Vals results = body(*this, arguments);
+  append_line("stablehlo.return " + name_list(results) +
+              (results.empty() ? "" : " : " + type_list(types_of(results))));
+  open().indent -= 1;
+  std::swap(outer, open().body);
+  const std::string indent(static_cast<size_t>(open().indent) * 2, ' ');
+  return "{\n" + (header.empty() ? "" : indent + header) + outer + indent + "}";
 }
 
 std::string Builder::region(const std::vector<TensorType>& arguments, const Region& body) {
-  std::string outer;
-  std::swap(outer, open().body);
-  open().indent += 2;
-  Vals values;
-  std::string header =
-      "{\n" + std::string(static_cast<size_t>(open().indent - 1) * 2, ' ') + "^bb0(";
-  for (const TensorType& type : arguments) {
-    values.push_back(make(type));
-    header += (values.size() > 1 ? ", %" : "%") + std::to_string(values.back().id_) + ": " +
-              type_string(type);
-  }
-  header += "):\n";
-  emit_many("stablehlo.return", body(*this, values), {});
-  open().indent -= 2;
-  std::swap(outer, open().body);
-  return (arguments.empty() ? "{\n" : header) + outer +
-         std::string(static_cast<size_t>(open().indent) * 2, ' ') + "}";
+  const Vals values = make_arguments(arguments);
+  return block(values, body, values.empty() ? "" : "^bb0(" + argument_list(values) + "):\n");
 }
 
 void Builder::begin_function(const std::string& name, bool is_public) {
@@ -139,9 +199,8 @@ void Builder::begin_function(const std::string& name, bool is_public) {
 }
 
 Val Builder::parameter(const TensorType& type) {
-  Val value = make(type);
-  open().parameters.push_back(type);
-  open().parameter_ids.push_back(value.id_);
+  Val value = make_argument(type);
+  open().parameters.push_back(value);
   open().aliases.push_back(-1);
   return value;
 }
@@ -159,15 +218,14 @@ void Builder::shard_result(size_t result, const std::string& sharding) {
 }
 
 void Builder::end_function(const Vals& results) {
-  std::vector<TensorType> types = types_of(results);
-  append_line("return " + name_list(results) + (results.empty() ? "" : " : ") +
-              (results.empty() ? "" : type_list(types).substr(1, type_list(types).size() - 2)));
+  const std::vector<TensorType> types = types_of(results);
+  append_line("return" +
+              (types.empty() ? "" : " " + name_list(results) + " : " + type_list(types)));
   const Function& f = open();
   std::string text =
       "  func.func " + (f.is_public ? "public @" + f.name : "private @" + marked(f.name)) + "(";
   for (size_t i = 0; i < f.parameters.size(); ++i) {
-    text += (i > 0 ? ", %" : "%") + std::to_string(f.parameter_ids[i]) + ": " +
-            type_string(f.parameters[i]);
+    text += (i > 0 ? ", " : "") + argument_list({f.parameters[i]});
     std::string attributes;
     if (f.aliases[i] >= 0) {
       attributes = "tf.aliasing_output = " + std::to_string(f.aliases[i]) + " : i32";
@@ -177,53 +235,58 @@ void Builder::end_function(const Vals& results) {
     }
     text += attributes.empty() ? "" : " {" + attributes + "}";
   }
-  text += ") -> (";
+  const bool bare = types.size() == 1 && f.result_shardings.empty();
+  text += bare ? ") -> " : ") -> (";
   for (size_t i = 0; i < types.size(); ++i) {
     text += (i > 0 ? ", " : "") + type_string(types[i]);
     if (auto sharding = f.result_shardings.find(i); sharding != f.result_shardings.end()) {
       text += " {" + sharding_attribute(sharding->second) + "}";
     }
   }
-  text += ") {\n" + f.body + "  }\n";
+  text += (bare ? " {\n" : ") {\n") + f.body + "  }\n";
   finished_.push_back(std::move(text));
   open_.pop_back();
 }
 
 Val Builder::sharding_call(std::string_view target, Val x, const TensorType& result,
                            const std::string& sharding) {
-  Val value = make(result);
-  append_line(name_list({value}) + " = \"stablehlo.custom_call\"(" + name_list({x}) +
-              ") <{call_target_name = " + in_quotes(target) + "}> {" +
-              sharding_attribute(sharding) + "} : (" + type_string(x.type()) + ") -> " +
-              type_string(result));
-  return value;
+  return append("stablehlo.custom_call " + symbol(target) + "(" + name_list({x}) + ") {" +
+                    sharding_attribute(sharding) + "} : " + function_type({x.type()}, {result}),
+                {result})[0];
+}
+
+Vals Builder::custom_call(std::string_view target, const Vals& operands,
+                          const std::vector<TensorType>& results, const std::string& config,
+                          bool has_side_effect) {
+  ++custom_calls_;
+  return append("stablehlo.custom_call " + symbol(target) + "(" + name_list(operands) +
+                    ") {api_version = 4 : i32, backend_config = {" + config + "}" +
+                    (has_side_effect ? ", has_side_effect = true" : "") +
+                    "} : " + function_type(types_of(operands), results),
+                results);
 }
 
 Vals Builder::call(const std::string& function, const Vals& arguments,
                    const std::vector<TensorType>& results) {
-  Vals values;
-  for (const TensorType& type : results) {
-    values.push_back(make(type));
-  }
-  append_line((values.empty() ? "" : name_list(values) + " = ") + "func.call @" + marked(function) +
-              "(" + name_list(arguments) + ") : " + type_list(types_of(arguments)) + " -> " +
-              type_list(results));
-  return values;
+  return append("func.call @" + marked(function) + "(" + name_list(arguments) +
+                    ") : " + function_type(types_of(arguments), results),
+                results);
 }
 
 Vals Builder::composite(const std::string& name, const std::string& attributes,
                         const std::string& function, const Vals& arguments, const Vals& like) {
-  return emit_many("stablehlo.composite", arguments, types_of(like),
-                   "name = " + in_quotes(name) +
-                       ", composite_attributes = " + (attributes.empty() ? "{}" : attributes) +
-                       ", decomposition = @" + marked(function));
+  return append("stablehlo.composite " + in_quotes(name) + " " + name_list(arguments) + " {" +
+                    (attributes.empty() ? "" : "composite_attributes = " + attributes + ", ") +
+                    "decomposition = @" + marked(function) +
+                    "} : " + function_type(types_of(arguments), types_of(like)),
+                types_of(like));
 }
 
 Vals Builder::call_fragment(const std::string& module, const Vals& arguments) {
   const FunctionType type = main_type(module);
   if (types_of(arguments) != type.parameters) {
-    throw Error("a StableHLO function of " + type_list(type.parameters) + " was given " +
-                type_list(types_of(arguments)));
+    throw Error("a StableHLO function of (" + type_list(type.parameters) + ") was given (" +
+                type_list(types_of(arguments)) + ")");
   }
   auto [found, inserted] = fragments_.try_emplace(module);
   if (inserted) {

@@ -37,6 +37,16 @@ Dims or_default(const Dims& dims, size_t rank, int64_t value) {
   return dims.empty() ? Dims(rank, value) : dims;
 }
 
+TensorType without(const TensorType& type, Ints dims) {
+  TensorType result{type.dtype, {}};
+  for (size_t i = 0; i < type.dims.size(); ++i) {
+    if (!contains(dims, static_cast<int64_t>(i))) {
+      result.dims.push_back(type.dims[i]);
+    }
+  }
+  return result;
+}
+
 int64_t dilated(int64_t size, int64_t dilation) {
   return size == 0 ? 0 : (size - 1) * dilation + 1;
 }
@@ -79,20 +89,18 @@ std::string dimension_letters(int64_t rank, int64_t first, char first_letter, in
   return text + "]";
 }
 
+std::string twice_in_list(const std::string& one) { return "[" + one + ", " + one + "]"; }
+
+// "[l0, l1] x [r0, r1]"
+std::string dimension_pairs(Ints lhs, Ints rhs) {
+  return "[" + joined(lhs) + "] x [" + joined(rhs) + "]";
+}
+
 }  // namespace
 
 std::string Builder::reducer(DType dtype, std::string_view op) {
   return region({{dtype, {}}, {dtype, {}}},
                 [&](Builder& b, const Vals& args) { return Vals{b.binary(op, args[0], args[1])}; });
-}
-
-// ", precision_config = [...]", or nothing.
-std::string Builder::precision_attribute() const {
-  if (precision_ == "DEFAULT") {
-    return "";
-  }
-  const std::string one = "#stablehlo<precision " + precision_ + ">";
-  return ", precision_config = [" + one + ", " + one + "]";
 }
 
 Val Builder::dot_general(Val lhs, Val rhs, const DotDims& d, DType result) {
@@ -110,12 +118,12 @@ Val Builder::dot_general(Val lhs, Val rhs, const DotDims& d, DType result) {
       type.dims.push_back(rhs.dim(i));
     }
   }
-  return emit("stablehlo.dot_general", {lhs, rhs}, type,
-              "dot_dimension_numbers = #stablehlo.dot<lhs_batching_dimensions = [" +
-                  joined(d.lhs_batch) + "], rhs_batching_dimensions = [" + joined(d.rhs_batch) +
-                  "], lhs_contracting_dimensions = [" + joined(d.lhs_contract) +
-                  "], rhs_contracting_dimensions = [" + joined(d.rhs_contract) + "]>" +
-                  precision_attribute());
+  return emit("dot_general", {lhs, rhs}, type,
+              (d.lhs_batch.empty()
+                   ? ""
+                   : "batching_dims = " + dimension_pairs(d.lhs_batch, d.rhs_batch) + ", ") +
+                  "contracting_dims = " + dimension_pairs(d.lhs_contract, d.rhs_contract) +
+                  (precision_ == "DEFAULT" ? "" : ", precision = " + twice_in_list(precision_)));
 }
 
 Val Builder::convolution(Val input, Val kernel, const ConvolutionDims& d, DType result) {
@@ -140,42 +148,52 @@ Val Builder::convolution(Val input, Val kernel, const ConvolutionDims& d, DType 
     type.dims[next_spatial(out, d.result_batch, d.result_feature)] =
         padded < span ? 0 : (padded - span) / d.stride[s] + 1;
   }
-  std::string reversal = "window_reversal = array<i1";
+  std::string reversal;
   for (size_t s = 0; s < d.stride.size(); ++s) {
-    reversal += (s == 0 ? ": " : ", ") + std::string(d.reverse_kernel ? "true" : "false");
+    reversal += (s == 0 ? "" : ", ") + std::string(d.reverse_kernel ? "true" : "false");
   }
-  std::string numbers = "dimension_numbers = #stablehlo.conv<" +
-                        dimension_letters(rank, d.input_batch, 'b', d.input_feature, 'f') + "x" +
-                        dimension_letters(rank, d.kernel_output, 'o', d.kernel_input, 'i') + "->" +
-                        dimension_letters(rank, d.result_batch, 'b', d.result_feature, 'f') + ">";
-  return emit("stablehlo.convolution", {input, kernel}, type,
-              array_attribute("window_strides", d.stride) + ", " +
-                  padding_attribute(d.padding_low, d.padding_high) + ", " +
-                  array_attribute("lhs_dilation", d.lhs_dilation) + ", " +
-                  array_attribute("rhs_dilation", d.rhs_dilation) + ", " + reversal + ">, " +
-                  numbers + ", " + int_attribute("feature_group_count", d.feature_groups) + ", " +
-                  int_attribute("batch_group_count", d.batch_groups) + precision_attribute());
+  const std::string precision =
+      precision_ == "DEFAULT"
+          ? ""
+          : ", precision_config = " + twice_in_list("#stablehlo<precision " + precision_ + ">");
+  return append(
+      "stablehlo.convolution(" + name_list({input, kernel}) +
+          ") dim_numbers = " + dimension_letters(rank, d.input_batch, 'b', d.input_feature, 'f') +
+          "x" + dimension_letters(rank, d.kernel_output, 'o', d.kernel_input, 'i') + "->" +
+          dimension_letters(rank, d.result_batch, 'b', d.result_feature, 'f') + ", window = {" +
+          list_detail("stride", d.stride) + ", pad = " + pairs(d.padding_low, d.padding_high) +
+          ", " + list_detail("lhs_dilate", d.lhs_dilation) + ", " +
+          list_detail("rhs_dilate", d.rhs_dilation) + ", reverse = [" + reversal + "]} {" +
+          int_attribute("batch_group_count", d.batch_groups) + ", " +
+          int_attribute("feature_group_count", d.feature_groups) + precision +
+          "} : " + function_type({input.type(), kernel.type()}, {type}),
+      {type})[0];
 }
 
 Vals Builder::reduce(const Vals& xs, const Vals& inits, Ints dims, const Region& body) {
   std::vector<TensorType> results;
-  for (const Val& x : xs) {
-    TensorType type{x.dtype(), {}};
-    for (int64_t i = 0; i < x.rank(); ++i) {
-      if (!contains(dims, i)) {
-        type.dims.push_back(x.dim(i));
-      }
-    }
-    results.push_back(type);
+  std::string operands;
+  std::string header;
+  const Vals arguments = make_arguments(twice(scalar_types(inits)));
+  for (size_t i = 0; i < xs.size(); ++i) {
+    results.push_back(without(xs[i].type(), dims));
+    operands +=
+        (i > 0 ? ", (" : "(") + name_list({xs[i]}) + " init: " + name_list({inits[i]}) + ")";
+    header += " (" + argument_list({arguments[i], arguments[i + xs.size()]}) + ")";
   }
-  return emit_many("stablehlo.reduce", joined_operands(xs, inits), results,
-                   array_attribute("dimensions", dims), {region(twice(scalar_types(inits)), body)});
+  return append("stablehlo.reduce" + operands + " across " + list_detail("dimensions", dims) +
+                    " : " + function_type(types_of(joined_operands(xs, inits)), results) +
+                    " reducer" + header + " " + block(arguments, body),
+                results);
 }
 
 Val Builder::reduce(Val x, Val init, Ints dims, std::string_view op) {
-  return reduce({x}, {init}, dims, [&](Builder& b, const Vals& args) {
-    return Vals{b.binary(op, args[0], args[1])};
-  })[0];
+  const TensorType result = without(x.type(), dims);
+  return append("stablehlo.reduce(" + name_list({x}) + " init: " + name_list({init}) +
+                    ") applies stablehlo." + std::string(op) + " across " +
+                    list_detail("dimensions", dims) + " : " +
+                    function_type({x.type(), init.type()}, {result}),
+                {result})[0];
 }
 
 Vals Builder::reduce_window(const Vals& xs, const Vals& inits, const WindowDims& window,
@@ -185,13 +203,13 @@ Vals Builder::reduce_window(const Vals& xs, const Vals& inits, const WindowDims&
   for (const Val& x : xs) {
     results.push_back({x.dtype(), full.result(x.dims())});
   }
-  return emit_many("stablehlo.reduce_window", joined_operands(xs, inits), results,
-                   array_attribute("window_dimensions", full.size) + ", " +
-                       array_attribute("window_strides", full.stride) + ", " +
-                       array_attribute("base_dilations", full.base) + ", " +
-                       array_attribute("window_dilations", full.window) + ", " +
-                       padding_attribute(full.low, full.high),
-                   {region(twice(scalar_types(inits)), body)});
+  return emit_generic("reduce_window", joined_operands(xs, inits), results,
+                      array_attribute("window_dimensions", full.size) + ", " +
+                          array_attribute("window_strides", full.stride) + ", " +
+                          array_attribute("base_dilations", full.base) + ", " +
+                          array_attribute("window_dilations", full.window) + ", " +
+                          padding_attribute(full.low, full.high),
+                      {region(twice(scalar_types(inits)), body)});
 }
 
 Val Builder::reduce_window(Val x, Val init, const WindowDims& window, std::string_view op) {
@@ -207,24 +225,24 @@ Val Builder::select_and_scatter(Val x, Val source, Val init, const WindowDims& w
   std::string choose = region({scalar, scalar}, [&](Builder& b, const Vals& args) {
     return Vals{b.compare(select_direction, args[0], args[1])};
   });
-  return emit("stablehlo.select_and_scatter", {x, source, init}, x.type(),
-              array_attribute("window_dimensions", full.size) + ", " +
-                  array_attribute("window_strides", full.stride) + ", " +
-                  padding_attribute(full.low, full.high),
-              {choose, reducer(x.dtype(), scatter_op)});
+  return emit_generic("select_and_scatter", {x, source, init}, {x.type()},
+                      array_attribute("window_dimensions", full.size) + ", " +
+                          array_attribute("window_strides", full.stride) + ", " +
+                          padding_attribute(full.low, full.high),
+                      {choose, reducer(x.dtype(), scatter_op)})[0];
 }
 
 Val Builder::scatter(Val x, Val indices, Val updates, const ScatterDims& d, const Region& body) {
   TensorType scalar{x.dtype(), {}};
-  return emit("stablehlo.scatter", {x, indices, updates}, x.type(),
-              "scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [" +
-                  joined(d.update_window_dims) + "], inserted_window_dims = [" +
-                  joined(d.inserted_window_dims) + "], scatter_dims_to_operand_dims = [" +
-                  joined(d.scatter_dims_to_operand_dims) +
-                  "], index_vector_dim = " + std::to_string(d.index_vector_dim) + ">, " +
-                  bool_attribute("indices_are_sorted", d.indices_sorted) + ", " +
-                  bool_attribute("unique_indices", d.unique_indices),
-              {region({scalar, scalar}, body)});
+  return emit_generic("scatter", {x, indices, updates}, {x.type()},
+                      "scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [" +
+                          joined(d.update_window_dims) + "], inserted_window_dims = [" +
+                          joined(d.inserted_window_dims) + "], scatter_dims_to_operand_dims = [" +
+                          joined(d.scatter_dims_to_operand_dims) +
+                          "], index_vector_dim = " + std::to_string(d.index_vector_dim) + ">, " +
+                          bool_attribute("indices_are_sorted", d.indices_sorted) + ", " +
+                          bool_attribute("unique_indices", d.unique_indices),
+                      {region({scalar, scalar}, body)})[0];
 }
 
 Vals Builder::sort(const Vals& xs, int64_t dim, bool stable, const Region& comparator) {
@@ -234,21 +252,22 @@ Vals Builder::sort(const Vals& xs, int64_t dim, bool stable, const Region& compa
     results.push_back(x.type());
     arguments.insert(arguments.end(), 2, TensorType{x.dtype(), {}});
   }
-  return emit_many("stablehlo.sort", xs, results,
-                   int_attribute("dimension", dim) + ", " + bool_attribute("is_stable", stable),
-                   {region(arguments, comparator)});
+  return emit_generic("sort", xs, results,
+                      int_attribute("dimension", dim) + ", " + bool_attribute("is_stable", stable),
+                      {region(arguments, comparator)});
 }
 
 Val Builder::cholesky(Val x, bool lower) {
-  return emit("stablehlo.cholesky", {x}, x.type(), bool_attribute("lower", lower));
+  return emit_like("cholesky", {x}, x.type(), bool_attribute("lower", lower));
 }
 
 Val Builder::triangular_solve(Val a, Val rhs, bool left_side, bool lower, bool unit_diagonal,
                               std::string_view transpose) {
-  return emit("stablehlo.triangular_solve", {a, rhs}, rhs.type(),
-              bool_attribute("left_side", left_side) + ", " + bool_attribute("lower", lower) +
-                  ", " + bool_attribute("unit_diagonal", unit_diagonal) +
-                  ", transpose_a = #stablehlo<transpose " + std::string(transpose) + ">");
+  return emit_generic(
+      "triangular_solve", {a, rhs}, {rhs.type()},
+      bool_attribute("left_side", left_side) + ", " + bool_attribute("lower", lower) + ", " +
+          bool_attribute("unit_diagonal", unit_diagonal) + ", transpose_a = #stablehlo<transpose " +
+          std::string(transpose) + ">")[0];
 }
 
 Val Builder::fft(Val x, std::string_view kind, Ints length) {
@@ -260,50 +279,38 @@ Val Builder::fft(Val x, std::string_view kind, Ints length) {
     type.dtype = c10::toRealValueType(x.dtype());
     type.dims.back() = length.back();
   }
-  return emit("stablehlo.fft", {x}, type,
-              "fft_type = #stablehlo<fft_type " + std::string(kind) + ">, " +
-                  array_attribute("fft_length", length));
+  return emit("fft", {x}, type,
+              "type = " + std::string(kind) + ", " + list_detail("length", length));
 }
 
 Vals Builder::if_else(Val predicate, const std::vector<TensorType>& results, const Region& on_true,
                       const Region& on_false) {
-  return emit_many("stablehlo.if", {predicate}, results, "",
-                   {region({}, on_true), region({}, on_false)});
+  return emit_generic("if", {predicate}, results, "", {region({}, on_true), region({}, on_false)});
 }
 
 Vals Builder::while_loop(const Vals& init, const Region& condition, const Region& body) {
-  std::vector<TensorType> types;
-  for (const Val& value : init) {
-    types.push_back(value.type());
+  const std::vector<TensorType> types = types_of(init);
+  const Vals carried = make_arguments(types);
+  std::string operands;
+  for (size_t i = 0; i < init.size(); ++i) {
+    operands += (i > 0 ? ", " : "") + name_list({carried[i]}) + " = " + name_list({init[i]});
   }
-  return emit_many("stablehlo.while", init, types, "",
-                   {region(types, condition), region(types, body)});
+  return append("stablehlo.while(" + operands + ") : " + type_list(types) + " cond " +
+                    block(carried, condition) + " do " + block(carried, body),
+                types);
 }
 
 std::pair<Val, Val> Builder::rng_bit_generator(Val state, const TensorType& bits,
                                                std::string_view algorithm) {
-  Vals results =
-      emit_many("stablehlo.rng_bit_generator", {state}, {state.type(), bits},
-                "rng_algorithm = #stablehlo<rng_algorithm " + std::string(algorithm) + ">");
+  Vals results = emit_many("rng_bit_generator", {state}, {state.type(), bits},
+                           "algorithm = " + std::string(algorithm));
   return {results[0], results[1]};
 }
 
 Vals Builder::optimization_barrier(const Vals& xs) {
-  std::vector<TensorType> types;
-  for (const Val& x : xs) {
-    types.push_back(x.type());
-  }
-  return emit_many("stablehlo.optimization_barrier", xs, types);
-}
-
-Vals Builder::custom_call(std::string_view target, const Vals& operands,
-                          const std::vector<TensorType>& results, const std::string& config,
-                          bool has_side_effect) {
-  ++custom_calls_;
-  return emit_many("stablehlo.custom_call", operands, results,
-                   "call_target_name = \"" + std::string(target) +
-                       "\", api_version = 4 : i32, backend_config = {" + config + "}, " +
-                       bool_attribute("has_side_effect", has_side_effect));
+  const std::vector<TensorType> types = types_of(xs);
+  return append("stablehlo.optimization_barrier " + name_list(xs) + " : " + type_list(types),
+                types);
 }
 
 }  // namespace torch_xla::stablehlo

@@ -28,7 +28,7 @@ Dims dims_of(Ints values) { return Dims(values.begin(), values.end()); }
 
 Val Builder::reshape(Val x, Ints dims) {
   require(product(dims) == x.numel(), "reshape", x, dims);
-  return Ints(x.dims()) == dims ? x : emit("stablehlo.reshape", {x}, {x.dtype(), dims_of(dims)});
+  return Ints(x.dims()) == dims ? x : emit("reshape", {x}, {x.dtype(), dims_of(dims)});
 }
 
 Val Builder::broadcast_in_dim(Val x, Ints dims, Ints dimension_map) {
@@ -39,8 +39,8 @@ Val Builder::broadcast_in_dim(Val x, Ints dims, Ints dimension_map) {
   if (Ints(x.dims()) == dims && is_identity(dimension_map)) {
     return x;
   }
-  return emit("stablehlo.broadcast_in_dim", {x}, {x.dtype(), dims_of(dims)},
-              array_attribute("broadcast_dimensions", dimension_map));
+  return emit("broadcast_in_dim", {x}, {x.dtype(), dims_of(dims)},
+              list_detail("dims", dimension_map));
 }
 
 Val Builder::expand(Val x, Ints dims) {
@@ -60,7 +60,7 @@ Val Builder::transpose(Val x, Ints permutation) {
   for (int64_t from : permutation) {
     type.dims.push_back(x.dim(from));
   }
-  return emit("stablehlo.transpose", {x}, type, array_attribute("permutation", permutation));
+  return emit("transpose", {x}, type, list_detail("dims", permutation));
 }
 
 Val Builder::slice(Val x, Ints start, Ints limit, Ints step) {
@@ -73,10 +73,14 @@ Val Builder::slice(Val x, Ints start, Ints limit, Ints step) {
   if (type.dims == x.dims()) {
     return x;
   }
-  return emit("stablehlo.slice", {x}, type,
-              array_attribute("start_indices", start) + ", " +
-                  array_attribute("limit_indices", limit) + ", " +
-                  array_attribute("strides", step));
+  std::string ranges;
+  for (size_t i = 0; i < start.size(); ++i) {
+    ranges += (i > 0 ? ", " : "") + std::to_string(start[i]) + ":" + std::to_string(limit[i]) +
+              (step[i] != 1 ? ":" + std::to_string(step[i]) : "");
+  }
+  return append("stablehlo.slice " + name_list({x}) + " [" + ranges +
+                    "] : " + function_type({x.type()}, {type}),
+                {type})[0];
 }
 
 Val Builder::slice_dim(Val x, int64_t dim, int64_t start, int64_t limit, int64_t step) {
@@ -97,10 +101,9 @@ Val Builder::pad(Val x, Val value, Ints low, Ints high, Ints interior) {
     type.dims.push_back(low[i] + spread + high[i]);
     require(type.dims.back() >= 0, "pad", x, high);
   }
-  return emit("stablehlo.pad", {x, value}, type,
-              array_attribute("edge_padding_low", low) + ", " +
-                  array_attribute("edge_padding_high", high) + ", " +
-                  array_attribute("interior_padding", interior));
+  return emit("pad", {x, value}, type,
+              list_detail("low", low) + ", " + list_detail("high", high) + ", " +
+                  list_detail("interior", interior));
 }
 
 Val Builder::concatenate(const Vals& xs, int64_t dim) {
@@ -113,20 +116,17 @@ Val Builder::concatenate(const Vals& xs, int64_t dim) {
     require(x.dtype() == type.dtype && x.rank() == xs[0].rank(), "concatenate", x, type.dims);
     type.dims[dim] += x.dim(dim);
   }
-  return emit("stablehlo.concatenate", xs, type, int_attribute("dimension", dim));
+  return emit("concatenate", xs, type, "dim = " + std::to_string(dim));
 }
 
 Val Builder::reverse(Val x, Ints dims) {
-  return dims.empty()
-             ? x
-             : emit("stablehlo.reverse", {x}, x.type(), array_attribute("dimensions", dims));
+  return dims.empty() ? x : emit_like("reverse", {x}, x.type(), list_detail("dims", dims));
 }
 
 Val Builder::dynamic_slice(Val x, const Vals& starts, Ints sizes) {
   Vals operands{x};
   operands.insert(operands.end(), starts.begin(), starts.end());
-  return emit("stablehlo.dynamic_slice", operands, {x.dtype(), dims_of(sizes)},
-              array_attribute("slice_sizes", sizes));
+  return emit("dynamic_slice", operands, {x.dtype(), dims_of(sizes)}, list_detail("sizes", sizes));
 }
 
 Val Builder::dynamic_update_slice(Val x, Val update, const Vals& starts) {
@@ -134,7 +134,7 @@ Val Builder::dynamic_update_slice(Val x, Val update, const Vals& starts) {
           update.dims());
   Vals operands{x, update};
   operands.insert(operands.end(), starts.begin(), starts.end());
-  return emit("stablehlo.dynamic_update_slice", operands, x.type());
+  return emit("dynamic_update_slice", operands, x.type());
 }
 
 Val Builder::gather(Val x, Val indices, const GatherDims& dims, bool indices_sorted) {
@@ -170,9 +170,9 @@ Val Builder::gather(Val x, Val indices, const GatherDims& dims, bool indices_sor
                         joined(dims.collapsed_slice_dims) + "], start_index_map = [" +
                         joined(dims.start_index_map) +
                         "], index_vector_dim = " + std::to_string(dims.index_vector_dim) + ">";
-  return emit("stablehlo.gather", {x, indices}, type,
-              numbers + ", " + array_attribute("slice_sizes", dims.slice_sizes) + ", " +
-                  bool_attribute("indices_are_sorted", indices_sorted));
+  return emit_generic("gather", {x, indices}, {type},
+                      numbers + ", " + array_attribute("slice_sizes", dims.slice_sizes) + ", " +
+                          bool_attribute("indices_are_sorted", indices_sorted))[0];
 }
 
 }  // namespace torch_xla::stablehlo

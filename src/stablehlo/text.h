@@ -4,8 +4,15 @@
 #include "stablehlo/builder.h"
 
 #include <string>
+#include <vector>
 
 namespace torch_xla::stablehlo {
+
+// "f32, f32": of the types, without brackets.
+std::string type_list(const std::vector<TensorType>& types);
+std::string function_type(const std::vector<TensorType>& arguments,
+                          const std::vector<TensorType>& results);
+std::vector<TensorType> types_of(const Vals& values);
 
 inline std::string joined(Ints values) {
   std::string text;
@@ -13,6 +20,11 @@ inline std::string joined(Ints values) {
     text += (i > 0 ? ", " : "") + std::to_string(values[i]);
   }
   return text;
+}
+
+// "name = [1, 2]"
+inline std::string list_detail(const char* name, Ints values) {
+  return std::string(name) + " = [" + joined(values) + "]";
 }
 
 // "name = array<i64: 1, 2>"
@@ -29,13 +41,19 @@ inline std::string bool_attribute(const char* name, bool value) {
   return std::string(name) + (value ? " = true" : " = false");
 }
 
-// "padding = dense<[[l0, h0], ...]> : tensor<nx2xi64>"
-inline std::string padding_attribute(Ints low, Ints high) {
-  std::string text = "padding = dense<[";
+// "[[l0, h0], ...]"
+inline std::string pairs(Ints low, Ints high) {
+  std::string text = "[";
   for (size_t i = 0; i < low.size(); ++i) {
     text += (i > 0 ? ", [" : "[") + std::to_string(low[i]) + ", " + std::to_string(high[i]) + "]";
   }
-  return text + "]> : tensor<" + std::to_string(low.size()) + "x2xi64>";
+  return text + "]";
+}
+
+// "padding = dense<[[l0, h0], ...]> : tensor<nx2xi64>"
+inline std::string padding_attribute(Ints low, Ints high) {
+  return "padding = dense<" + pairs(low, high) + "> : tensor<" + std::to_string(low.size()) +
+         "x2xi64>";
 }
 
 }  // namespace torch_xla::stablehlo

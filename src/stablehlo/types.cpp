@@ -3,7 +3,9 @@
 #include "stablehlo/builder.h"
 
 #include <bit>
+#include <charconv>
 #include <cmath>
+#include <iterator>
 #include <limits>
 
 namespace torch_xla::stablehlo {
@@ -70,22 +72,61 @@ std::string hex(uint64_t bits, int digits) {
   return text;
 }
 
-// The bits of a value rounded to `dtype`: exact for every float, infinities and NaN included.
-std::string float_text(double value, DType dtype) {
+// The value rounded to `dtype`.
+double rounded(double value, DType dtype) {
+  const auto narrow = static_cast<float>(value);
+  switch (dtype) {
+    case DType::Double:
+      return value;
+    case DType::Half:
+      return static_cast<float>(c10::Half(narrow));
+    case DType::BFloat16:
+      return static_cast<float>(c10::BFloat16(narrow));
+    case DType::Float8_e4m3fn:
+      return static_cast<float>(c10::Float8_e4m3fn(narrow));
+    case DType::Float8_e5m2:
+      return static_cast<float>(c10::Float8_e5m2(narrow));
+    default:
+      return narrow;
+  }
+}
+
+std::string bits_text(double value, DType dtype) {
+  const auto narrow = static_cast<float>(value);
   switch (dtype) {
     case DType::Double:
       return hex(std::bit_cast<uint64_t>(value), 16);
     case DType::Half:
-      return hex(c10::Half(static_cast<float>(value)).x, 4);
+      return hex(c10::Half(narrow).x, 4);
     case DType::BFloat16:
-      return hex(c10::BFloat16(static_cast<float>(value)).x, 4);
+      return hex(c10::BFloat16(narrow).x, 4);
     case DType::Float8_e4m3fn:
-      return hex(c10::Float8_e4m3fn(static_cast<float>(value)).x, 2);
+      return hex(c10::Float8_e4m3fn(narrow).x, 2);
     case DType::Float8_e5m2:
-      return hex(c10::Float8_e5m2(static_cast<float>(value)).x, 2);
+      return hex(c10::Float8_e5m2(narrow).x, 2);
     default:
-      return hex(std::bit_cast<uint32_t>(static_cast<float>(value)), 8);
+      return hex(std::bit_cast<uint32_t>(narrow), 8);
   }
+}
+
+// The shortest of MLIR's decimals that is read as this value, as a double; what has none
+// (infinities, NaN) as bits.
+std::string float_text(double value, DType dtype) {
+  const double exact = rounded(value, dtype);
+  if (!std::isfinite(exact)) {
+    return bits_text(value, dtype);
+  }
+  for (int digits : {6, 8, 16}) {
+    char text[32];
+    const auto end =
+        std::to_chars(text, std::end(text), exact, std::chars_format::scientific, digits);
+    double read = 0;
+    std::from_chars(text, end.ptr, read);
+    if (rounded(read, dtype) == exact) {
+      return std::string(text, end.ptr);
+    }
+  }
+  return bits_text(value, dtype);
 }
 
 std::string integer_text(Number value, DType dtype) {

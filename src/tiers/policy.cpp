@@ -48,6 +48,7 @@ void add(const Graph& graph, double runs, Estimate& total) {
                                    static_cast<int64_t>(c10::elementSize(window.dtype)));
     }
     ++total.operations;
+    total.modules += signature.op == "torch_xla::stablehlo" ? 1 : 0;
     total.recurrent = total.recurrent || signature.op.find("mkldnn_rnn_layer") != std::string::npos;
     total.moving += runs * bytes / kBytesPerSecond;
   }
@@ -88,7 +89,8 @@ bool compiles_at_once(const Estimate& estimate, const Options& options) {
     return false;
   }
   return estimate.operations <= options.compile_at_once_up_to ||
-         estimate.moving > estimate.compiling;
+         estimate.moving > estimate.compiling ||
+         (estimate.modules > 0 && estimate.modules == estimate.operations);
 }
 
 // A larger graph compiles longer, and a small one gains little by it: many of them that come in

@@ -31,6 +31,7 @@ Policy parse_policy(const std::string& name);
 // alone, so that the same program does the same in every process.
 struct Estimate {
   int64_t operations = 0;
+  int64_t modules = 0;  // of these, modules that others wrote: each is a program when interpreted
   double compiling = 0;
   double moving = 0;  // reading and writing memory in one interpreted run: what a compiler may save
   // Layers of oneDNN's recurrent kernels: a program calls them, too, but on a thread of its own,

@@ -42,21 +42,12 @@ def _dot_general(
         sizes += [tensor.shape[dim] for dim in range(tensor.dim()) if dim not in used]
     dtype = preferred_element_type or torch.promote_types(lhs.dtype, rhs.dtype)
     result = tensor_type(sizes, dtype)
-    numbers = ", ".join(
-        f"{name} = [{joined(dims)}]"
-        for name, dims in (
-            ("lhs_batching_dimensions", lhs_batch),
-            ("rhs_batching_dimensions", rhs_batch),
-            ("lhs_contracting_dimensions", lhs_contracted),
-            ("rhs_contracting_dimensions", rhs_contracted),
-        )
-        if dims
-    )
-    attribute = f"dot_dimension_numbers = #stablehlo.dot<{numbers}>"
+    batch = f"batching_dims = [{joined(lhs_batch)}] x [{joined(rhs_batch)}], " if lhs_batch else ""
+    contracted = f"contracting_dims = [{joined(lhs_contracted)}] x [{joined(rhs_contracted)}]"
     operands = f"{type_of(lhs)}, {type_of(rhs)}"
     text = f"""module {{
   func.func public @main(%0: {type_of(lhs)}, %1: {type_of(rhs)}) -> {result} {{
-    %2 = "stablehlo.dot_general"(%0, %1) <{{{attribute}}}> : ({operands}) -> {result}
+    %2 = stablehlo.dot_general %0, %1, {batch}{contracted} : ({operands}) -> {result}
     return %2 : {result}
   }}
 }}

@@ -11,7 +11,7 @@ from typing import Any, Self
 import torch
 
 from torch_xla import _XLAC
-from torch_xla._internal import step_closures
+from torch_xla._internal import stages, step_closures
 
 _Options = Mapping[str, "bool | int | float | str"]
 
@@ -131,7 +131,17 @@ def _compiled_callable(
     def compiled(*args: Any, **kwargs: Any) -> Any:
         return _run(function, lambda: target(*args, **kwargs))
 
-    return functools.update_wrapper(compiled, target)
+    functools.update_wrapper(compiled, target)
+    compiled.lower = functools.partial(_lower, target, compiled)  # type: ignore[attr-defined]
+    return compiled
+
+
+def _lower(target: Callable[..., Any], compiled: Any, *args: Any, **kwargs: Any) -> stages.Lowered:
+    """What a call computes, traced as `assume_pure` does, and not run."""
+    from torch_xla.experimental.assume_pure import PureCallable
+
+    pure = PureCallable(target, _name_of(target), maxsize=1)
+    return stages.Lowered(compiled, pure._core, args, kwargs)
 
 
 def _compiled_pure(target: Any, function: "_XLAC.CompiledFunction") -> Any:
@@ -163,7 +173,12 @@ def _compiled_module(
         # Pickled, it is the plain module.
         return copyreg._reconstructor, (kind, object, None), self.__getstate__()  # type: ignore
 
+    def lower(self: torch.nn.Module, *args: Any, **kwargs: Any) -> stages.Lowered:
+        return _lower(module, self, *args, **kwargs)
+
     methods = {"__call__": call, "__deepcopy__": deepcopy, "__reduce_ex__": reduce}
+    if not hasattr(module, "lower"):
+        methods["lower"] = lower
     compiled_kind = type(kind.__name__, (kind,), {"__doc__": kind.__doc__, **methods})
     compiled: torch.nn.Module = object.__new__(compiled_kind)
     compiled.__dict__ = module.__dict__

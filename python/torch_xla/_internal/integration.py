@@ -67,10 +67,10 @@ def _register_backend() -> None:
     if not torch.distributed.is_available():
         return
 
-    def create(*arguments: Any) -> Any:
+    def create(*arguments: Any, **keywords: Any) -> Any:
         from torch_xla.distributed import xla_backend
 
-        return xla_backend.create(*arguments)
+        return xla_backend.create(*arguments, **keywords)
 
     def meet(*arguments: Any, **keywords: Any) -> Any:
         from torch_xla.distributed import xla_backend

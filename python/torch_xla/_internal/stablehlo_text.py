@@ -1,5 +1,7 @@
 """Types and literals in StableHLO's text."""
 
+import ctypes
+import re
 from collections.abc import Sequence
 
 import torch
@@ -52,6 +54,24 @@ def type_of(tensor: torch.Tensor) -> str:
 def quoted(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\0A")
     return f'"{escaped}"'
+
+
+def float32(value: float) -> str:
+    """A number as StableHLO's printer writes it where it is a float32."""
+    short = f"{value:.6e}"
+    same = ctypes.c_float(float(short)).value == ctypes.c_float(value).value
+    return short if same else f"{value:.8e}"
+
+
+def symbol(name: str) -> str:
+    """`@name`, in quotes where it needs them."""
+    return f"@{name}" if re.fullmatch(r"[A-Za-z_][\w$.]*", name, re.ASCII) else f"@{quoted(name)}"
+
+
+def function_type(arguments: Sequence[str], results: Sequence[str]) -> str:
+    """`(tensor<f32>) -> tensor<f32>`."""
+    returned = results[0] if len(results) == 1 else f"({', '.join(results)})"
+    return f"({', '.join(arguments)}) -> {returned}"
 
 
 def joined(numbers: Sequence[int]) -> str:

@@ -5,7 +5,9 @@ torch_xla.launch or xmp.spawn; other ways of torch.distributed to meet ("env://"
 too. What is exchanged goes through the hosts' memory, over gloo (torch_xla/_internal/world.py).
 """
 
+import functools
 import os
+import threading
 from collections.abc import Callable, Generator, Sequence
 from datetime import timedelta
 from typing import Any
@@ -39,14 +41,24 @@ def _nested(value: Any, change: Callable[[torch.Tensor], Any]) -> Any:
 
 
 class ProcessGroupXla(dist.ProcessGroup):  # type: ignore[misc]
-    """gloo's collectives for tensors on the device. They are done when they return."""
+    """gloo's collectives for tensors on the device. They are done when they return. The processes
+    meet in the first of them: making a group waits for nobody."""
 
     def __init__(self, prefix_store: Any, rank: int, size: int, timeout: timedelta) -> None:
         super().__init__(rank, size)
-        self._gloo = dist.ProcessGroupGloo(
-            dist.PrefixStore("gloo", prefix_store), rank, size, timeout
-        )
+        self._meeting = (prefix_store, rank, size, timeout)
+        self._met = threading.Lock()
         self._name = ""
+
+    @functools.cached_property
+    def _connected(self) -> Any:
+        store, *rest = self._meeting
+        return dist.ProcessGroupGloo(dist.PrefixStore("gloo", store), *rest)
+
+    @property
+    def _gloo(self) -> Any:
+        with self._met:
+            return self._connected
 
     def getBackendName(self) -> str:
         return "xla"
@@ -249,7 +261,7 @@ def new_xla_process_group(
 def meet(url: str, timeout: timedelta = timedelta(seconds=1800), **_: Any) -> Generator[Any]:
     """init_method="xla://": the processes of torchrun, torch_xla.launch or xmp.spawn."""
     os.environ.setdefault("MASTER_ADDR", "localhost")
-    if world.size() == 1 and "MASTER_PORT" not in os.environ:
+    if world.size() == 1:
         yield dist.HashStore(), 0, 1
     else:
         yield world.store(), world.rank(), world.size()

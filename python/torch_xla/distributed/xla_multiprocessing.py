@@ -37,6 +37,9 @@ def spawn(
     if world.size() > 1:
         return fn(world.local_rank(), *args)
     if nprocs in (None, 1):
+        # Where torch.distributed's "env://" looks for the others.
+        os.environ.setdefault("MASTER_ADDR", "localhost")
+        os.environ.setdefault("MASTER_PORT", str(get_free_tcp_ports()[0]))
         return fn(0, *args)
     if not isinstance(nprocs, int) or nprocs < 1:
         raise ValueError(f"nprocs must be a number of processes or None, got {nprocs!r}")

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from torch_xla import _XLAC
-from torch_xla._internal import closures, pytree_nodes, replay, step_closures
+from torch_xla._internal import closures, pytree_nodes, replay, stages, step_closures
 from torch_xla._internal.devices import existing_device
 from torch_xla.experimental._jax_autograd import (
     j2t_autograd,
@@ -108,6 +108,10 @@ class PureCallable(Generic[P, R]):
         if torch.compiler.is_compiling():
             return self._function(*args, **kwargs)
         return cast(R, self._call(args, kwargs))
+
+    def lower(self, *args: P.args, **kwargs: P.kwargs) -> stages.Lowered:
+        """What a call with these arguments computes, in the manner of `jax.jit(f).lower(...)`."""
+        return stages.Lowered(self, self._core, args, kwargs)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
@@ -208,6 +212,10 @@ def _with_seed(fn: Callable[..., Any], check: bool, maxsize: int) -> Callable[..
             )
         return pure(_rng_state(rng_seed), args, kwargs)
 
+    def lower(*args: Any, rng_seed: "int | torch.Tensor | None" = None, **kwargs: Any) -> Any:
+        return pure.lower(_rng_state(rng_seed or 0), args, kwargs)
+
+    call.lower = lower  # type: ignore[attr-defined]
     call.cache_info = pure.cache_info  # type: ignore[attr-defined]
     call.cache_clear = pure.cache_clear  # type: ignore[attr-defined]
     return call
@@ -239,6 +247,10 @@ class PureModule(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self._pure(*args, **kwargs)
+
+    def lower(self, *args: Any, **kwargs: Any) -> Any:
+        """See `PureCallable.lower`."""
+        return self._pure.lower(*args, **kwargs)
 
     def cache_info(self) -> CacheInfo:
         """See `PureCallable.cache_info`."""

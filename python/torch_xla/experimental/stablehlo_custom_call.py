@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from torch_xla._internal.stablehlo_text import quoted, tensor_type, type_of
+from torch_xla._internal.stablehlo_text import function_type, quoted, symbol, tensor_type, type_of
 
 __all__ = [
     "extract_custom_call_outputs_shape_dtype",
@@ -33,24 +33,21 @@ def stablehlo_custom_call(
     names = [f"%{i}" for i in range(len(args))]
     operands = [type_of(arg) for arg in args]
     attributes = [
-        f"call_target_name = {quoted(call_target)}",
         f"has_side_effect = {'true' if has_side_effect else 'false'}",
         f"backend_config = {quoted(backend_config)}",
         f"api_version = {api_version} : i32",
     ]
-    extra = ""
     if frontend_attributes:
         pairs = [f"{name} = {quoted(value)}" for name, value in frontend_attributes.items()]
-        extra = f" {{mhlo.frontend_attributes = {{{', '.join(pairs)}}}}}"
+        attributes.append(f"mhlo.frontend_attributes = {{{', '.join(pairs)}}}")
     results = [f"%r{i}" for i in range(len(types))]
     produced = f"%r:{len(types)}" if len(types) > 1 else "%r0"
     returned = [f"%r#{i}" for i in range(len(types))] if len(types) > 1 else results
     parameters = ", ".join(f"{n}: {t}" for n, t in zip(names, operands, strict=True))
-    listed = ", ".join(attributes)
-    call = f'"stablehlo.custom_call"({", ".join(names)}) <{{{listed}}}>{extra}'
+    call = f"stablehlo.custom_call {symbol(call_target)}({', '.join(names)})"
     text = f"""module {{
   func.func public @main({parameters}) -> ({", ".join(types)}) {{
-    {produced} = {call} : ({", ".join(operands)}) -> ({", ".join(types)})
+    {produced} = {call} {{{", ".join(attributes)}}} : {function_type(operands, types)}
     return {", ".join(returned)} : {", ".join(types)}
   }}
 }}

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from torch_xla._internal.stablehlo_text import quoted
+from torch_xla._internal.stablehlo_text import float32, quoted
 
 __all__ = [
     "BoundaryMetadata",
@@ -96,7 +96,7 @@ def _attribute(value: Any) -> str:
     if isinstance(value, int):
         return f"{value} : i64"
     if isinstance(value, float):
-        return f"{value:.17e} : f32"
+        return f"{float32(value)} : f32"
     return quoted(value)
 
 
