@@ -17,9 +17,9 @@ SUITE = [
     HERE / "test_robustness_threads.py",
 ]
 WITHOUT_PROGRAMS = [*sorted(HERE.glob("test_operators_*.py")), HERE / "test_training.py"]
-# A sample of what tells a device that is not the host from one that is, transfers first; `make
-# test-foreign` runs the rest.
-FOREIGN = [HERE / "test_foreign.py", HERE / "test_semantics_copy.py"]
+# A sample of what tells a device that is not the host from one that is; `make
+# test-foreign` runs the others.
+FOREIGN = [HERE / "test_foreign.py"]
 
 if torch_xla.experimental.is_eager_mode():
     pytest.skip("the suite already runs in another mode", allow_module_level=True)
