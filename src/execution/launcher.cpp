@@ -1,5 +1,6 @@
 #include "execution/launcher.h"
 
+#include "execution/pieces.h"
 #include "graph/collect.h"
 #include "graph/partition.h"
 #include "interpret/interpreter.h"
@@ -8,6 +9,9 @@
 #include "tiers/structure.h"
 #include "timeline/timeline.h"
 #include "trace/region.h"
+
+#include <algorithm>
+#include <map>
 
 namespace torch_xla {
 
@@ -81,8 +85,14 @@ void Execution::run(const std::string& name) {
 }
 
 void Execution::compute(const std::string& name, std::optional<size_t>& culprit) {
+  if (edge_ && pjrt::client().host_memory() && interpret_now(name, culprit)) {
+    return;
+  }
   if (const ActiveRegion* region = current_region()) {
     region->function->admit(*graph_);
+  } else if (std::vector<Piece> pieces = shared_pieces(*graph_); !pieces.empty()) {
+    run_pieces(std::move(pieces), name);
+    return;
   }
   auto structure = find_structure(*graph_);
   tiers::Options options = options_for(*graph_);
@@ -108,6 +118,56 @@ void Execution::compute(const std::string& name, std::optional<size_t>& culprit)
     culprit = error.node();
     throw;
   }
+}
+
+void Execution::run_pieces(std::vector<Piece> pieces, const std::string& name) {
+  std::map<std::pair<int32_t, uint32_t>, NodePtr> made;
+  for (Piece& piece : pieces) {
+    std::vector<NodePtr> leaves;
+    for (GraphValue input : piece.inputs) {
+      leaves.push_back(input.producer < 0 ? leaves_[input.index]
+                                          : made.at({input.producer, input.index}));
+    }
+    std::vector<std::optional<size_t>> ours;
+    std::unique_ptr<Execution> part;
+    {
+      TraceLock lock;
+      std::vector<bool> donated(leaves.size(), false);
+      part = std::make_unique<Execution>(std::make_shared<Graph>(std::move(piece.graph)),
+                                         std::move(leaves), std::move(donated), device_);
+    }
+    part->edge_ = piece.edge;
+    for (size_t j = 0; j < piece.outputs.size(); ++j) {
+      const GraphValue value = piece.outputs[j];
+      const auto is_value = [&](GraphValue output) {
+        return output.producer == value.producer && output.index == value.index;
+      };
+      auto found = std::find_if(graph_->outputs.begin(), graph_->outputs.end(), is_value);
+      if (found != graph_->outputs.end()) {
+        ours.emplace_back(found - graph_->outputs.begin());
+        part->outputs_[j] = outputs_[*ours.back()];  // it keeps our promises
+      } else {
+        ours.emplace_back();
+      }
+      made[{value.producer, value.index}] = part->outputs_[j];
+    }
+    std::exception_ptr error;
+    try {
+      part->run(name);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    for (size_t j = 0; j < ours.size(); ++j) {
+      if (ours[j]) {
+        fulfilled_[*ours[j]] = part->fulfilled_[j];
+      }
+    }
+    if (error) {
+      std::rethrow_exception(error);
+    }
+  }
+  leaves_.clear();
+  hold_.reset();
 }
 
 // False: an operation needs a program.

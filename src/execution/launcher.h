@@ -3,6 +3,7 @@
 #pragma once
 
 #include "execution/launch.h"
+#include "execution/pieces.h"
 
 #include <memory>
 #include <optional>
@@ -42,6 +43,8 @@ class Execution {
     NodePtr before;
   };
   void compute(const std::string& name, std::optional<size_t>& culprit);
+  // What several graphs have in common by itself (execution/pieces.h).
+  void run_pieces(std::vector<Piece> pieces, const std::string& name);
   bool interpret_now(const std::string& name, std::optional<size_t>& culprit);
   void launch(VariantPtr variant, const std::string& name);
   // Runs what can do without the culprit, then fails the rest.
@@ -58,6 +61,7 @@ class Execution {
   std::vector<bool> fulfilled_;
   std::vector<Assignment> assignments_;
   std::unique_ptr<InputHold> hold_;
+  bool edge_ = false;  // bookkeeping, not worth a program
 };
 
 }  // namespace torch_xla
