@@ -94,6 +94,7 @@ def test_a_right_value_gives_what_the_cpu_gives(name: str) -> None:
         torch.testing.assert_close(program("xla").cpu(), program("cpu"))
 
 
+@pytest.mark.lazy_only
 @pytest.mark.parametrize("name", [name for name in INDICES if "mask" not in name])
 def test_a_wrong_value_in_the_first_run_raises_by_default(
     name: str, monkeypatch: pytest.MonkeyPatch
