@@ -303,7 +303,7 @@ Results draw_random(Draw& d) {
   }
   const int sign = c10::isSignedType(dtype) ? 1 : 0;
   const int bits = static_cast<int>(8 * c10::elementSize(dtype)) - sign;
-  return {d.integers(0, bits == 64 ? 0 : uint64_t{1} << bits)};
+  return {d.integers(0, bits >= 64 ? 0 : uint64_t{1} << bits)};
 }
 Results draw_permutation(Draw& d) { return {d.permutation()}; }
 
