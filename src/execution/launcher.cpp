@@ -120,50 +120,62 @@ void Execution::compute(const std::string& name, std::optional<size_t>& culprit)
   }
 }
 
+std::vector<DeviceDataPtr> Execution::run_part(Graph graph, std::vector<NodePtr> leaves,
+                                               const std::vector<int32_t>& promises,
+                                               const std::string& name, bool edge) {
+  std::unique_ptr<Execution> part;
+  {
+    TraceLock lock;
+    std::vector<bool> donated(leaves.size(), false);
+    part = std::make_unique<Execution>(std::make_shared<Graph>(std::move(graph)), std::move(leaves),
+                                       std::move(donated), device_);
+  }
+  part->edge_ = edge;
+  for (size_t j = 0; j < promises.size(); ++j) {
+    if (promises[j] >= 0) {
+      part->outputs_[j] = outputs_[promises[j]];
+    }
+  }
+  std::vector<DeviceDataPtr> outputs = part->outputs_;
+  std::exception_ptr error;
+  try {
+    part->run(name);
+  } catch (...) {
+    error = std::current_exception();
+  }
+  for (size_t j = 0; j < promises.size(); ++j) {
+    if (promises[j] >= 0) {
+      fulfilled_[promises[j]] = part->fulfilled_[j];
+    }
+  }
+  if (error) {
+    std::rethrow_exception(error);
+  }
+  return outputs;
+}
+
 void Execution::run_pieces(std::vector<Piece> pieces, const std::string& name) {
-  std::map<std::pair<int32_t, uint32_t>, NodePtr> made;
+  using Key = std::pair<int32_t, uint32_t>;
+  std::map<Key, int32_t> promised;
+  for (size_t i = 0; i < graph_->outputs.size(); ++i) {
+    promised[{graph_->outputs[i].producer, graph_->outputs[i].index}] = static_cast<int32_t>(i);
+  }
+  std::map<Key, NodePtr> made;
   for (Piece& piece : pieces) {
     std::vector<NodePtr> leaves;
     for (GraphValue input : piece.inputs) {
       leaves.push_back(input.producer < 0 ? leaves_[input.index]
                                           : made.at({input.producer, input.index}));
     }
-    std::vector<std::optional<size_t>> ours;
-    std::unique_ptr<Execution> part;
-    {
-      TraceLock lock;
-      std::vector<bool> donated(leaves.size(), false);
-      part = std::make_unique<Execution>(std::make_shared<Graph>(std::move(piece.graph)),
-                                         std::move(leaves), std::move(donated), device_);
+    std::vector<int32_t> promises;
+    for (GraphValue output : piece.outputs) {
+      auto found = promised.find({output.producer, output.index});
+      promises.push_back(found == promised.end() ? -1 : found->second);
     }
-    part->edge_ = piece.edge;
-    for (size_t j = 0; j < piece.outputs.size(); ++j) {
-      const GraphValue value = piece.outputs[j];
-      const auto is_value = [&](GraphValue output) {
-        return output.producer == value.producer && output.index == value.index;
-      };
-      auto found = std::find_if(graph_->outputs.begin(), graph_->outputs.end(), is_value);
-      if (found != graph_->outputs.end()) {
-        ours.emplace_back(found - graph_->outputs.begin());
-        part->outputs_[j] = outputs_[*ours.back()];  // it keeps our promises
-      } else {
-        ours.emplace_back();
-      }
-      made[{value.producer, value.index}] = part->outputs_[j];
-    }
-    std::exception_ptr error;
-    try {
-      part->run(name);
-    } catch (...) {
-      error = std::current_exception();
-    }
-    for (size_t j = 0; j < ours.size(); ++j) {
-      if (ours[j]) {
-        fulfilled_[*ours[j]] = part->fulfilled_[j];
-      }
-    }
-    if (error) {
-      std::rethrow_exception(error);
+    const auto outputs =
+        run_part(std::move(piece.graph), std::move(leaves), promises, name, piece.edge);
+    for (size_t j = 0; j < outputs.size(); ++j) {
+      made[{piece.outputs[j].producer, piece.outputs[j].index}] = outputs[j];
     }
   }
   leaves_.clear();
@@ -239,7 +251,7 @@ void Execution::fail(const std::exception_ptr& error, std::optional<size_t> culp
 
 void Execution::compute_without(size_t culprit, const std::string& name) {
   const std::vector<bool> lost = dependents(*graph_, culprit);
-  std::vector<size_t> kept;
+  std::vector<int32_t> kept;
   std::vector<GraphValue> inputs, outputs;
   for (uint32_t i = 0; i < graph_->inputs.size(); ++i) {
     inputs.push_back({-1, i});
@@ -247,30 +259,16 @@ void Execution::compute_without(size_t culprit, const std::string& name) {
   for (size_t i = 0; i < outputs_.size(); ++i) {
     const GraphValue output = graph_->outputs[i];
     if (output.producer < 0 || !lost[static_cast<size_t>(output.producer)]) {
-      kept.push_back(i);
+      kept.push_back(static_cast<int32_t>(i));
       outputs.push_back(output);
     }
   }
   if (kept.empty() || graph_->partitions > 1) {
     return;
   }
-  auto graph = std::make_shared<Graph>(extract(*graph_, inputs, outputs));
-  graph->xla_options = graph_->xla_options;
-  graph->precision = graph_->precision;
-  finish_graph(*graph);
-  std::unique_ptr<Execution> rest;
-  {
-    TraceLock lock;
-    rest = std::make_unique<Execution>(std::move(graph), leaves_,
-                                       std::vector<bool>(leaves_.size(), false), device_);
-  }
-  for (size_t i = 0; i < kept.size(); ++i) {
-    rest->outputs_[i] = outputs_[kept[i]];  // it keeps our promises
-  }
-  rest->run(name);
-  for (size_t index : kept) {
-    fulfilled_[index] = true;
-  }
+  Graph graph = extract(*graph_, inputs, outputs);
+  finish_graph(graph);
+  run_part(std::move(graph), leaves_, kept, name);
 }
 
 // Storages whose former value still exists return to it, as if the step had not been recorded;

@@ -43,6 +43,10 @@ class Execution {
     NodePtr before;
   };
   void compute(const std::string& name, std::optional<size_t>& culprit);
+  // An execution of its own, whose output j keeps our promise `promises[j]`, unless that is -1.
+  std::vector<DeviceDataPtr> run_part(Graph graph, std::vector<NodePtr> leaves,
+                                      const std::vector<int32_t>& promises, const std::string& name,
+                                      bool edge = false);
   // What several graphs have in common by itself (execution/pieces.h).
   void run_pieces(std::vector<Piece> pieces, const std::string& name);
   bool interpret_now(const std::string& name, std::optional<size_t>& culprit);

@@ -4,15 +4,10 @@
 #include "base/recent_map.h"
 
 #include <algorithm>
-#include <memory>
 
 namespace torch_xla {
 
 namespace {
-
-struct Core {
-  size_t wholes = 0;  // graphs that have it
-};
 
 class Cores {
  public:
@@ -22,43 +17,37 @@ class Cores {
   }
 
   std::vector<Piece> pieces(const Graph& graph) {
-    std::shared_ptr<Core> core;
-    bool known = false;
     {
       MutexLock lock(mutex_);
-      if (std::shared_ptr<Core>* found = core_of_.find(graph.hash)) {
-        core = *found;
-        known = true;
-      }
-      if (known && (core == nullptr || core->wholes < 2)) {
+      if (const uint64_t* core = core_of_.find(graph.hash); core != nullptr && !is_shared(*core)) {
         return {};
       }
     }
     std::vector<Piece> cut = cut_edges(graph);
+    const uint64_t core = core_hash(cut);
     MutexLock lock(mutex_);
-    if (!known) {
-      core = cut.empty() ? nullptr : named(core_hash(cut));
+    if (core_of_.find(graph.hash) == nullptr) {
       core_of_.get_or_add(graph.hash, core);
-      if (core != nullptr) {
-        ++core->wholes;
-      }
+      ++wholes_.get_or_add(core, 0);
     }
-    return core != nullptr && core->wholes >= 2 ? std::move(cut) : std::vector<Piece>();
+    return is_shared(core) ? std::move(cut) : std::vector<Piece>();
   }
 
  private:
+  static constexpr uint64_t kNone = 0;
   static uint64_t core_hash(const std::vector<Piece>& pieces) {
-    return std::find_if(pieces.begin(), pieces.end(), [](const Piece& p) { return !p.edge; })
-        ->graph.hash;
+    auto core = std::find_if(pieces.begin(), pieces.end(), [](const Piece& p) { return !p.edge; });
+    return core == pieces.end() ? kNone : core->graph.hash;
   }
-  std::shared_ptr<Core> named(uint64_t hash) REQUIRES(mutex_) {
-    return cores_.get_or_add(hash, std::make_shared<Core>());
+  bool is_shared(uint64_t core) REQUIRES(mutex_) {
+    const size_t* wholes = core == kNone ? nullptr : wholes_.find(core);
+    return wholes != nullptr && *wholes >= 2;
   }
 
   static constexpr size_t kRemembered = 4096;
   Mutex mutex_;
-  RecentMap<uint64_t, std::shared_ptr<Core>> core_of_ GUARDED_BY(mutex_){kRemembered};
-  RecentMap<uint64_t, std::shared_ptr<Core>> cores_ GUARDED_BY(mutex_){kRemembered};
+  RecentMap<uint64_t, uint64_t> core_of_ GUARDED_BY(mutex_){kRemembered};
+  RecentMap<uint64_t, size_t> wholes_ GUARDED_BY(mutex_){kRemembered};  // graphs that have the core
 };
 
 }  // namespace

@@ -4,6 +4,8 @@
 #include "graph/partition.h"
 
 #include <algorithm>
+#include <set>
+#include <utility>
 
 namespace torch_xla {
 
@@ -87,11 +89,9 @@ class Cutter {
   Piece piece(Part part) const {
     Piece piece;
     piece.edge = part != kCore;
-    auto add = [](std::vector<GraphValue>& values, GraphValue value) {
-      const auto same = [&](GraphValue other) {
-        return other.producer == value.producer && other.index == value.index;
-      };
-      if (std::none_of(values.begin(), values.end(), same)) {
+    std::set<std::pair<int32_t, uint32_t>> seen;  // a piece's inputs are no outputs of it
+    auto add = [&seen](std::vector<GraphValue>& values, GraphValue value) {
+      if (seen.emplace(value.producer, value.index).second) {
         values.push_back(value);
       }
     };
@@ -111,8 +111,6 @@ class Cutter {
       }
     }
     piece.graph = extract(graph_, piece.inputs, piece.outputs);
-    piece.graph.xla_options = graph_.xla_options;
-    piece.graph.precision = graph_.precision;
     finish_graph(piece.graph);
     return piece;
   }

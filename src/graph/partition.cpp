@@ -217,6 +217,8 @@ Graph extract(const Graph& graph, const std::vector<GraphValue>& inputs,
     part.outputs.push_back(reference(output));
   }
   part.donated.assign(part.outputs.size(), -1);
+  part.xla_options = graph.xla_options;
+  part.precision = graph.precision;
   return part;
 }
 

@@ -28,7 +28,8 @@ struct Partition {
 Partition partition(const Graph& joint, const std::vector<InputRole>& roles,
                     size_t forward_outputs);
 
-// The part of `graph` that computes `outputs`, over the given `inputs` (values of `graph`).
+// The part of `graph` that computes `outputs`, over the given `inputs` (values of `graph`), with
+// its settings. Not hashed.
 Graph extract(const Graph& graph, const std::vector<GraphValue>& inputs,
               const std::vector<GraphValue>& outputs);
 

@@ -204,10 +204,11 @@ class Launch {
     for (size_t i = 0; i < plan_->renewable.size(); ++i) {
       const int32_t storage = plan_->renewable[i];
       const PureEntry::GradientWrite& write = entry_.gradient_writes[i];
-      if (storage < 0 || !is_like(write.leaf.owner(arguments_).grad(), write.result)) {
+      const at::Tensor& gradient = write.leaf.owner(arguments_).grad();
+      if (storage < 0 || !is_like(gradient, write.result)) {
         continue;
       }
-      StorageState& state = *state_of(write.leaf.owner(arguments_).grad());
+      StorageState& state = *state_of(gradient);
       former_gradients_.push_back(state.value().node);
       state.set_value({execution_->output(plan_->output_of_result[storage]), 0});
       renewed_[storage] = true;

@@ -6,7 +6,7 @@ as they are, and each of the three costs the host what its tensors cost. See doc
 """
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -23,7 +23,11 @@ def trace_training(model: nn.Module, *optimizers: Any) -> Callable[[], None]:
     Works on what `accelerator.prepare` returns, too: `trace_training(*accelerator.prepare(model,
     optimizer))`. Returns a function that undoes it.
     """
-    restored = [_trace_forward(module) for module in _with_forward(model)]
+    return _trace(_with_forward(model), optimizers)
+
+
+def _trace(modules: Iterable[nn.Module], optimizers: Iterable[Any]) -> Callable[[], None]:
+    restored = [_trace_forward(module) for module in modules]
     restored += [_trace_step(_innermost(optimizer)) for optimizer in optimizers]
 
     def undo() -> None:
@@ -54,12 +58,11 @@ def lightning_callback() -> Any:
 
     class TraceTraining(Callback):
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-            parts = [trace_training(part) for part in pl_module.children()]
-            self.undo = [*parts, trace_training(nn.ModuleList(), *trainer.optimizers)]
+            parts = (part for child in pl_module.children() for part in _with_forward(child))
+            self.undo = _trace(parts, trainer.optimizers)
 
         def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-            for undo in self.undo:
-                undo()
+            self.undo()
 
     return TraceTraining()
 
