@@ -9,6 +9,8 @@ if(TORCH_XLA_CORE)
   return()
 endif()
 
+add_library(served_objects OBJECT ${SERVED_SOURCES})  # the serving library's, too
+target_link_libraries(served_objects PUBLIC torch_xla_build)
 add_library(core_objects OBJECT ${CORE_SOURCES})
 target_link_libraries(core_objects PUBLIC torch_xla_build)
 if(ATEN_SOURCES)
@@ -19,7 +21,7 @@ if(ATEN_SOURCES)
 endif()
 
 add_library(torch_xla SHARED)
-target_link_libraries(torch_xla PRIVATE core_objects ${aten_objects} ${CMAKE_DL_LIBS}
+target_link_libraries(torch_xla PRIVATE core_objects served_objects ${aten_objects} ${CMAKE_DL_LIBS}
                                 PUBLIC torch::core)
 target_link_options(torch_xla PRIVATE -Wl,-Bsymbolic-functions)
 set_target_properties(torch_xla PROPERTIES INSTALL_RPATH "$ORIGIN/../../torch/lib")

@@ -6,7 +6,7 @@ if(TORCH_XLA_CORE)
   return()
 endif()
 
-add_library(torch_xla_serve SHARED ${SERVE_SOURCES})
+add_library(torch_xla_serve SHARED ${SERVE_SOURCES} $<TARGET_OBJECTS:served_objects>)
 target_link_libraries(torch_xla_serve PRIVATE torch_xla_flags torch_headers plugin_headers
                                               Threads::Threads ${CMAKE_DL_LIBS})
 target_include_directories(torch_xla_serve PRIVATE ${PROJECT_SOURCE_DIR}/src

@@ -29,7 +29,7 @@ namespace {
 
 enum class RunMode { Lazy, Eager };  // Eager: one operation of eager mode
 
-struct Run {
+struct NamedRun {
   Execution execution;
   std::string name;  // where no other was given
 };
@@ -49,8 +49,8 @@ std::string default_name(const Graph& graph, RunMode mode) {
 
 // Builds the graph of the states' pending values and promises these. The caller drops the states
 // after the lock.
-Run prepare(int device, const std::vector<StatePtr>& states, bool donate,
-            RunMode mode = RunMode::Lazy) REQUIRES(trace_mutex) {
+NamedRun prepare(int device, const std::vector<StatePtr>& states, bool donate,
+                 RunMode mode = RunMode::Lazy) REQUIRES(trace_mutex) {
   std::vector<Value> outputs;
   std::vector<const Node*> former;
   std::vector<StorageState*> holders;
@@ -80,8 +80,8 @@ Run prepare(int device, const std::vector<StatePtr>& states, bool donate,
   std::string name = default_name(*graph, mode);
   std::vector<NodePtr> leaves = graph->inputs;
   std::vector<bool> donated = donated_inputs(*graph);
-  Run run{Execution(std::move(graph), std::move(leaves), std::move(donated), device),
-          std::move(name)};
+  NamedRun run{Execution(std::move(graph), std::move(leaves), std::move(donated), device),
+               std::move(name)};
   run.execution.reserve_assignments(states.size());
   for (size_t i = 0; i < states.size(); ++i) {
     run.execution.assign(states[i], index_of_state[i], states[i]->committed);
@@ -89,16 +89,16 @@ Run prepare(int device, const std::vector<StatePtr>& states, bool donate,
   return run;
 }
 
-void execute(Run& run, const std::string& given) {
+void execute(NamedRun& run, const std::string& given) {
   const ActiveRegion* region = current_region();
   const bool unnamed = region == nullptr || region->function->name.empty();
   run.execution.run(!given.empty() ? given : unnamed ? run.name : region->function->name);
 }
 
 // All of them, whatever becomes of one; then throws the first error.
-void execute_all(std::vector<Run>& runs, const std::string& name = {}) {
+void execute_all(std::vector<NamedRun>& runs, const std::string& name = {}) {
   std::exception_ptr first;
-  for (Run& run : runs) {
+  for (NamedRun& run : runs) {
     try {
       execute(run, name);
     } catch (...) {
@@ -185,7 +185,7 @@ void sync_device(int device, bool wait, const std::string& name) {
   current_location();
   reset_recorded_nodes();
   LaunchTurn turn;
-  Run run = [&] {
+  NamedRun run = [&] {
     timeline::Scope span(timeline::Kind::Trace, "collect the graph");
     std::vector<StatePtr> states;
     TraceLock lock;
@@ -209,7 +209,7 @@ void run_eagerly(const std::vector<StatePtr>& states) {
   metrics::Timed timed(metrics::metric("EagerOpExecuteTime"));
   LaunchTurn turn;
   std::unordered_map<int, std::vector<StatePtr>> by_device;
-  std::vector<Run> runs;
+  std::vector<NamedRun> runs;
   {
     TraceLock lock;
     for (const StatePtr& state : states) {
@@ -236,7 +236,7 @@ void sync_storages(const std::vector<StatePtr>& states, const std::string& name)
   current_location();
   std::unordered_map<int, std::vector<StatePtr>> by_device;
   std::unordered_map<int, std::vector<StatePtr>> all;  // states are dropped after the lock
-  std::vector<Run> runs;
+  std::vector<NamedRun> runs;
   LaunchTurn turn;
   {
     TraceLock lock;

@@ -33,6 +33,9 @@ pjrt::BufferPtr materialize(const at::Tensor& tensor);
 // A CPU tensor with the same sizes, strides and values. Blocks.
 at::Tensor to_cpu(const at::Tensor& tensor);
 
+// Is the tensor all of its storage, dense?
+bool covers_storage(const at::Tensor& tensor);
+
 // Makes the xla tensor's window hold a CPU tensor's values (converted and expanded to it).
 void copy_from_cpu(const at::Tensor& destination, const at::Tensor& source);
 // A CPU tensor as an xla tensor with the same sizes and strides.

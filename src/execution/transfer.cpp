@@ -91,12 +91,12 @@ at::Tensor window_on_host(at::Tensor flat, const at::Tensor& tensor) {
   return flat.as_strided(tensor.sizes(), tensor.strides(), tensor.storage_offset());
 }
 
+}  // namespace
+
 bool covers_storage(const at::Tensor& tensor) {
   return tensor.storage_offset() == 0 && tensor.nbytes() == tensor.storage().nbytes() &&
          is_dense_permutation(tensor.sizes(), tensor.strides());
 }
-
-}  // namespace
 
 at::Tensor to_cpu(const at::Tensor& tensor) {
   at::AutoDispatchBelowADInplaceOrView guard;

@@ -26,7 +26,7 @@ class CallFrame {
       return;
     }
     torch::jit::Stack arguments = call_.arguments(operands(given), given);
-    if (std::vector<Piece> pieces = divide(call_.op(), arguments, workers.count());
+    if (std::vector<CallPiece> pieces = divide(call_.op(), arguments, workers.count());
         !pieces.empty()) {
       run_pieces(workers, pieces.size(), [&](size_t i) { run_piece(pieces[i]); });
       return;
@@ -87,10 +87,10 @@ class CallFrame {
   }
 
   // On any thread.
-  void run_piece(Piece& piece) const {
+  void run_piece(CallPiece& piece) const {
     at::AutoDispatchBelowADInplaceOrView guard;
     call_.op().callBoxed(&piece.arguments);
-    for (const Piece::Part& part : piece.parts) {
+    for (const CallPiece::Part& part : piece.parts) {
       target(part.result)
           .narrow(part.dim, part.start, part.length)
           .copy_(piece.arguments[part.result].toTensor());

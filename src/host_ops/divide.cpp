@@ -55,18 +55,18 @@ int64_t multiplications(const at::Tensor& weight, const at::Tensor& output) {
 }
 
 // convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
-std::vector<Piece> divide_convolution(const Stack& arguments, int64_t threads) {
+std::vector<CallPiece> divide_convolution(const Stack& arguments, int64_t threads) {
   const at::Tensor& input = arguments[0].toTensor();
   const at::Tensor& weight = arguments[1].toTensor();
   if (multiplications(weight, input) < kWorthwhile) {
     return {};
   }
-  std::vector<Piece> pieces;
+  std::vector<CallPiece> pieces;
   // Each piece reads all of what is not divided: better the smaller one.
   const bool few_images = input.size(0) < threads || weight.numel() > input.numel();
   if (few_images && channels_divide(weight, arguments[6].toBool(), arguments[8].toInt(), threads)) {
     for (Range range : ranges(weight.size(0), threads, kChannels)) {
-      Piece piece{arguments, {{0, 1, range.start, range.length}}};
+      CallPiece piece{arguments, {{0, 1, range.start, range.length}}};
       piece.arguments[1] = narrowed(arguments[1], 0, range);
       piece.arguments[2] = narrowed_summand(arguments[2], 1, range);
       pieces.push_back(std::move(piece));
@@ -74,7 +74,7 @@ std::vector<Piece> divide_convolution(const Stack& arguments, int64_t threads) {
     return pieces;
   }
   for (Range range : ranges(input.size(0), threads)) {
-    Piece piece{arguments, {{0, 0, range.start, range.length}}};
+    CallPiece piece{arguments, {{0, 0, range.start, range.length}}};
     piece.arguments[0] = narrowed(arguments[0], 0, range);
     pieces.push_back(std::move(piece));
   }
@@ -87,17 +87,17 @@ c10::IValue mask(bool input, bool weight, bool bias) {
 
 // convolution_backward(grad_output, input, weight, bias_sizes, stride, padding, dilation,
 //                      transposed, output_padding, groups, output_mask)
-std::vector<Piece> divide_convolution_backward(const Stack& arguments, int64_t threads) {
+std::vector<CallPiece> divide_convolution_backward(const Stack& arguments, int64_t threads) {
   const at::Tensor& grad = arguments[0].toTensor();
   const at::Tensor& weight = arguments[2].toTensor();
   const c10::List<bool> wanted = arguments[10].toBoolList();
   if (multiplications(weight, grad) < kWorthwhile) {
     return {};
   }
-  std::vector<Piece> pieces;
+  std::vector<CallPiece> pieces;
   if (wanted[0]) {
     for (Range range : ranges(grad.size(0), threads)) {
-      Piece piece{arguments, {{0, 0, range.start, range.length}}};
+      CallPiece piece{arguments, {{0, 0, range.start, range.length}}};
       piece.arguments[0] = narrowed(arguments[0], 0, range);
       piece.arguments[1] = narrowed(arguments[1], 0, range);
       piece.arguments[10] = mask(true, false, false);
@@ -108,7 +108,7 @@ std::vector<Piece> divide_convolution_backward(const Stack& arguments, int64_t t
     const bool divides =
         channels_divide(weight, arguments[7].toBool(), arguments[9].toInt(), threads);
     for (Range range : ranges(grad.size(1), divides ? threads : 1, kChannels)) {
-      Piece piece{arguments, {}};
+      CallPiece piece{arguments, {}};
       piece.arguments[10] = mask(false, wanted[1], wanted[2]);
       if (divides) {
         piece.arguments[0] = narrowed(arguments[0], 1, range);
@@ -129,7 +129,7 @@ std::vector<Piece> divide_convolution_backward(const Stack& arguments, int64_t t
 
 // mm(self, mat2), addmm(self, mat1, mat2, beta, alpha), and the same in batches: batches, rows or
 // columns. `first`: the left factor.
-std::vector<Piece> divide_product(const Stack& arguments, size_t first, int64_t threads) {
+std::vector<CallPiece> divide_product(const Stack& arguments, size_t first, int64_t threads) {
   const at::Tensor &left = arguments[first].toTensor(), &right = arguments[first + 1].toTensor();
   const int64_t rank = left.dim(), rows = left.size(rank - 2), columns = right.size(rank - 1);
   if (left.numel() * columns < kWorthwhile) {
@@ -139,10 +139,10 @@ std::vector<Piece> divide_product(const Stack& arguments, size_t first, int64_t 
   const bool batches = rank == 3 && left.size(0) >= threads;
   const bool by_rows = rows >= columns;
   const int64_t dim = batches ? 0 : by_rows ? rank - 2 : rank - 1;
-  std::vector<Piece> pieces;
+  std::vector<CallPiece> pieces;
   for (Range range : batches ? ranges(left.size(0), threads)
                              : ranges(by_rows ? rows : columns, threads, kGrain)) {
-    Piece piece{arguments, {{0, dim, range.start, range.length}}};
+    CallPiece piece{arguments, {{0, dim, range.start, range.length}}};
     if (batches || by_rows) {
       piece.arguments[first] = narrowed(arguments[first], dim, range);
     }
@@ -159,16 +159,16 @@ std::vector<Piece> divide_product(const Stack& arguments, size_t first, int64_t 
 
 // Attention, forward or backward: images, or heads. `tensors`: how many arguments from the first on
 // are divided; so many results are.
-std::vector<Piece> divide_attention(const Stack& arguments, size_t query, size_t tensors,
-                                    size_t mask, size_t results, int64_t threads) {
+std::vector<CallPiece> divide_attention(const Stack& arguments, size_t query, size_t tensors,
+                                        size_t mask, size_t results, int64_t threads) {
   const at::Tensor &queries = arguments[query].toTensor(), &keys = arguments[query + 1].toTensor();
   const int64_t dim = queries.size(0) >= threads ? 0 : 1;
   if (queries.numel() * keys.size(2) < kWorthwhile || keys.size(1) != queries.size(1)) {
     return {};
   }
-  std::vector<Piece> pieces;
+  std::vector<CallPiece> pieces;
   for (Range range : ranges(queries.size(dim), threads)) {
-    Piece piece{arguments, {}};
+    CallPiece piece{arguments, {}};
     for (size_t i = 0; i < tensors; ++i) {
       piece.arguments[i] = narrowed(arguments[i], dim, range);
     }
@@ -183,11 +183,12 @@ std::vector<Piece> divide_attention(const Stack& arguments, size_t query, size_t
 
 }  // namespace
 
-std::vector<Piece> divide(const c10::OperatorHandle& op, const Stack& arguments, int64_t threads) {
+std::vector<CallPiece> divide(const c10::OperatorHandle& op, const Stack& arguments,
+                              int64_t threads) {
   if (threads < 2) {
     return {};
   }
-  std::vector<Piece> pieces;
+  std::vector<CallPiece> pieces;
   const std::string& name = op.operator_name().name;
   if (name == "aten::convolution") {
     pieces = divide_convolution(arguments, threads);

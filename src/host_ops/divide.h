@@ -9,7 +9,7 @@ namespace torch_xla {
 
 // One call that computes a part of each of some results: `length` of them from `start` on, along
 // `dim`.
-struct Piece {
+struct CallPiece {
   struct Part {
     size_t result = 0;
     int64_t dim = 0, start = 0, length = 0;
@@ -19,7 +19,7 @@ struct Piece {
 };
 
 // The call as pieces for so many threads; empty if it is better not divided.
-std::vector<Piece> divide(const c10::OperatorHandle& op, const torch::jit::Stack& arguments,
-                          int64_t threads);
+std::vector<CallPiece> divide(const c10::OperatorHandle& op, const torch::jit::Stack& arguments,
+                              int64_t threads);
 
 }  // namespace torch_xla

@@ -93,7 +93,7 @@ void compare_pieces(const char* name, const Stack& arguments, int64_t threads, b
   torch::NoGradGuard guard;
   Stack whole = arguments;
   op.callBoxed(&whole);
-  std::vector<Piece> pieces = divide(op, arguments, threads);
+  std::vector<CallPiece> pieces = divide(op, arguments, threads);
   EXPECT_TRUE(!must_divide || !pieces.empty());
   std::vector<Tensor> merged;
   for (const c10::IValue& value : whole) {
@@ -101,9 +101,9 @@ void compare_pieces(const char* name, const Stack& arguments, int64_t threads, b
     merged.push_back(defined ? torch::full_like(value.toTensor(), NAN) : Tensor());
   }
   std::set<size_t> wanted;
-  for (Piece& piece : pieces) {
+  for (CallPiece& piece : pieces) {
     op.callBoxed(&piece.arguments);
-    for (const Piece::Part& part : piece.parts) {
+    for (const CallPiece::Part& part : piece.parts) {
       wanted.insert(part.result);
       merged[part.result]
           .narrow(part.dim, part.start, part.length)

@@ -43,9 +43,9 @@ Memories run_while(const Computation& computation, Memories operands) {
 }
 
 // Operands and outputs of one iteration, and the stacks that are filled.
-class Scan {
+class ScanLoop {
  public:
-  Scan(const Computation& computation, Memories operands)
+  ScanLoop(const Computation& computation, Memories operands)
       : graph_(computation.graph), control_(computation.control), operands_(std::move(operands)) {
     for (size_t i = control_.carried; i < graph_.outputs.size(); ++i) {
       slice_bytes_.push_back(static_cast<size_t>(graph_.type(graph_.outputs[i]).nbytes()));
@@ -107,7 +107,7 @@ std::vector<c10::Storage> run_computation(const Computation& computation,
     case Control::Kind::While:
       return run_while(computation, std::move(operands));
     case Control::Kind::Scan:
-      return Scan(computation, std::move(operands)).run();
+      return ScanLoop(computation, std::move(operands)).run();
   }
   return interpret(computation.graph, std::move(operands), nullptr, numbers);
 }

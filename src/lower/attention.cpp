@@ -31,7 +31,7 @@ Val without_groups(Builder& b, Val x) {
   return b.reshape(x, dims);
 }
 
-Expr product(Expr x, Expr y, Dims x_contract, Dims y_contract) {
+Expr contracted(Expr x, Expr y, Dims x_contract, Dims y_contract) {
   return {x.b(), x.b().dot_general(x.value(), y.value(),
                                    {{0, 1}, {0, 1}, std::move(x_contract), std::move(y_contract)},
                                    x.value().dtype())};
@@ -68,7 +68,7 @@ Attention attention(LowerContext& c, size_t first, size_t causal) {
   const Expr scale{b, c.is_none(factor)
                           ? b.constant(1.0 / std::sqrt(static_cast<double>(keys.dim(3))), dtype)
                           : c.number(factor, dtype)};
-  Expr scores = product(query, key, {4}, {3}) * scale;
+  Expr scores = contracted(query, key, {4}, {3}) * scale;
   if (!c.is_none(mask)) {
     const Val added = b.expand(c.tensor_as(mask, dtype),
                                {queries.dim(0), queries.dim(1), queries.dim(2), keys.dim(2)});
@@ -92,7 +92,7 @@ void lower_forward(LowerContext& c) {
   const Expr shift = where(none, 0.0, highest);
   const Expr weights = exp(a.scores - per_row(shift, a.sizes));
   const Expr sum = where(none, 1.0, sum_of_rows(weights));
-  const Expr result = product(weights / per_row(sum, a.sizes), a.value, {4}, {2});
+  const Expr result = contracted(weights / per_row(sum, a.sizes), a.value, {4}, {2});
   c.set(0, b.convert(without_groups(b, result.value()), c.output(0).dtype));
   c.set(1, without_groups(b, (shift + log(sum)).value()));
 }
@@ -111,11 +111,11 @@ void lower_backward(LowerContext& c) {
   const Expr weights = exp(a.scores - per_row(grouped(kLogSumExp), a.sizes));
   const Expr shared = sum_of_rows(grad * grouped(kResult));
   const Expr of_scores =
-      weights * (product(grad, a.value, {4}, {3}) - per_row(shared, a.sizes)) * a.scale;
-  const Val of_query = product(of_scores, a.key, {4}, {2}).value();
+      weights * (contracted(grad, a.value, {4}, {3}) - per_row(shared, a.sizes)) * a.scale;
+  const Val of_query = contracted(of_scores, a.key, {4}, {2}).value();
   const Val results[] = {without_groups(b, of_query),
-                         product(of_scores, a.query, {2, 3}, {2, 3}).value(),
-                         product(weights, grad, {2, 3}, {2, 3}).value()};
+                         contracted(of_scores, a.query, {2, 3}, {2, 3}).value(),
+                         contracted(weights, grad, {2, 3}, {2, 3}).value()};
   for (size_t i = 0; i < std::size(results); ++i) {
     c.set(i, b.convert(results[i], c.output(i).dtype));
   }

@@ -20,6 +20,9 @@ class Expr {
   Val value_;
 };
 
+// Argument i, a number.
+inline Expr number(LowerContext& c, size_t i, DType dtype) { return {c.b, c.number(i, dtype)}; }
+
 Expr add(Expr x, Expr y);
 Expr sub(Expr x, Expr y);
 Expr mul(Expr x, Expr y);

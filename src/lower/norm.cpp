@@ -18,8 +18,6 @@ Expr tensor(LowerContext& c, size_t i, DType dtype, Ints dims) {
   return {c.b, c.b.reshape(c.tensor_as(i, dtype), dims)};
 }
 
-Expr number(LowerContext& c, size_t i, DType dtype) { return {c.b, c.number(i, dtype)}; }
-
 // Result i in the sizes of its signature.
 void finish_as(LowerContext& c, size_t i, Expr value) {
   if (c.output(i).defined) {

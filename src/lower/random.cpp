@@ -81,8 +81,6 @@ void set_drawn(LowerContext& c, Draw draw) {
   c.set(0, c.b.complex(real, draw(dtype, Ints(output.sizes))));
 }
 
-Expr number(LowerContext& c, size_t i, DType dtype) { return {c.b, c.number(i, dtype)}; }
-
 // ---- distributions filling a tensor -------------------------------------------------------------
 
 // uniform(self, from, to)

@@ -214,11 +214,11 @@ void lower_truth_dim(LowerContext& c) {
 
 // ---- moments and norms --------------------------------------------------------------------------
 
-struct Moments {
+struct Variance {
   Val mean, variance;
 };
 
-Moments moments(LowerContext& c, const Reduction& r, double correction) {
+Variance variance_of(LowerContext& c, const Reduction& r, double correction) {
   Builder& b = c.b;
   double count = static_cast<double>(r.count);
   Val mean = b.div(sum_of(b, r), b.scalar_like(r.x, count));
@@ -236,7 +236,7 @@ void lower_variance(LowerContext& c) {
   DType dtype = compute_dtype(c.tensor(0).dtype());
   Val x = c.tensor_as(0, dtype);
   double correction = c.is_none(2) ? 1.0 : c.static_number(2).to_double();
-  Moments m = moments(c, Reduction(x, dims_argument(c, x, 1)), correction);
+  Variance m = variance_of(c, Reduction(x, dims_argument(c, x, 1)), correction);
   set_reduced(c, 0, kRoot ? c.b.unary("sqrt", m.variance) : m.variance);
   if (kMean) {
     set_reduced(c, 1, m.mean);

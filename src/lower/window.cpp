@@ -327,7 +327,7 @@ Val write_digits(Builder& b, Val flat, const Window& window, Val update) {
 }
 
 // A box of digits that holds a window, and the window in it.
-struct Box {
+struct DigitBox {
   Dims digits;  // shape given to the frame
   stablehlo::Vals starts;
   Dims sizes;
@@ -351,8 +351,8 @@ Val start_in(Builder& b, const Digit& digit, bool outermost, const Place& place)
   return outermost ? start : b.binary("remainder", start, literal(digit.size));
 }
 
-Box make_box(Builder& b, const Digits& digits, const Place& place) {
-  Box box;
+DigitBox make_box(Builder& b, const Digits& digits, const Place& place) {
+  DigitBox box;
   for (size_t d = 0; d < digits.size(); ++d) {
     box.digits.push_back(digits[d].size);
     box.starts.push_back(start_in(b, digits[d], d == 0, place));
@@ -395,7 +395,7 @@ Digits digits_of_rows(const Window& window, int64_t capacity) {
   return digits;
 }
 
-Box box_of(Builder& b, const Place& place, int64_t frame_numel) {
+DigitBox box_of(Builder& b, const Place& place, int64_t frame_numel) {
   const Window& window = place.window;
   int64_t capacity = std::max(frame_numel, window.extent);
   bool by_rows = place.start && window.lies != Window::Lies::AcrossRows;
@@ -405,7 +405,7 @@ Box box_of(Builder& b, const Place& place, int64_t frame_numel) {
 
 // The box of a frame's own dimensions, if the window is one: written there, a value keeps its place
 // in memory, where a change of shape would make XLA copy it.
-std::optional<Box> box_in_frame(Builder& b, const Place& place, const TensorType& frame) {
+std::optional<DigitBox> box_in_frame(Builder& b, const Place& place, const TensorType& frame) {
   const Window& window = place.window;
   if (frame.dtype != window.dtype || (place.start && window.lies != Window::Lies::InFrame)) {
     return std::nullopt;
@@ -417,7 +417,7 @@ std::optional<Box> box_in_frame(Builder& b, const Place& place, const TensorType
   return digits && !whole ? std::optional(make_box(b, *digits, place)) : std::nullopt;
 }
 
-Val digits_of(Builder& b, Val x, const Box& box) {
+Val digits_of(Builder& b, Val x, const DigitBox& box) {
   if (x.dims() == box.digits) {
     return x;
   }
@@ -426,14 +426,14 @@ Val digits_of(Builder& b, Val x, const Box& box) {
 }
 
 Val read_box(Builder& b, Val flat, const Place& place) {
-  Box box = box_of(b, place, flat.numel());
+  DigitBox box = box_of(b, place, flat.numel());
   Val held = b.dynamic_slice(digits_of(b, flat, box), box.starts, box.sizes);
   Val result = read_digits(b, held, box.inside);
   return result ? result : read_by_index(b, flatten(b, held), box.inside);
 }
 
 // x, of the box's digits, with the window in the box replaced.
-Val write_box(Builder& b, Val x, const Box& box, Val update) {
+Val write_box(Builder& b, Val x, const DigitBox& box, Val update) {
   Val held;
   std::optional<Plan> plan = make_plan(box.inside, box.numel());
   if (plan && covers(*plan, box.inside, box.numel())) {
@@ -487,13 +487,13 @@ Val write_window(Builder& b, Val frame, const Place& place, Val update, const Te
     return frame;
   }
   update = b.convert(update, window.dtype);
-  if (std::optional<Box> box = box_in_frame(b, place, result)) {
+  if (std::optional<DigitBox> box = box_in_frame(b, place, result)) {
     return write_box(b, frame, *box, update);
   }
   Val flat = bitcast_flat(b, flatten(b, frame), window.dtype);
   Val written = place.start ? Val() : write_digits(b, flat, window, update);
   if (!written && (place.start || !overlaps(window))) {
-    Box box = box_of(b, place, flat.numel());
+    DigitBox box = box_of(b, place, flat.numel());
     written = write_box(b, digits_of(b, flat, box), box, update);
   } else if (!written) {
     written = write_by_index(b, flat, window, update);

@@ -1,5 +1,6 @@
 #include "pjrt/hlo_sharding.h"
 
+#include "base/text.h"
 #include "pjrt/wire.h"
 
 #include <numeric>
@@ -64,14 +65,6 @@ OpSharding parse(std::string_view message) {
     }
   }
   return sharding;
-}
-
-std::string joined(const std::vector<int64_t>& values) {
-  std::string text;
-  for (int64_t value : values) {
-    text += (text.empty() ? "" : ",") + std::to_string(value);
-  }
-  return text;
 }
 
 ShardingPtr to_sharding(const OpSharding& sharding) {

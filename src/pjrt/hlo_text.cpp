@@ -1,5 +1,6 @@
 #include "pjrt/hlo_text.h"
 
+#include "base/text.h"
 #include "pjrt/wire.h"
 
 #include <charconv>
@@ -18,14 +19,6 @@ constexpr const char* kTypeNames[] = {
     "u32",        "u64",       "f16",  "f32",    "f64",      "tuple", "opaque", "c64",
     "bf16",       "token",     "c128", "f8e5m2", "f8e4m3fn", "s4",    "u4",     "f8e4m3b11fnuz",
     "f8e5m2fnuz", "f8e4m3fnuz"};
-
-std::string joined(const std::vector<int64_t>& numbers) {
-  std::string text;
-  for (int64_t number : numbers) {
-    text += (text.empty() ? "" : ",") + std::to_string(number);
-  }
-  return text;
-}
 
 // ShapeProto: "f32[2,3]{1,0}", "(f32[2]{0}, s32[])".
 std::string shape_text(std::string_view shape) {

@@ -16,21 +16,21 @@ std::string number_text(const Number& number) {
   return number.is_integral() ? std::to_string(number.integer) : c10::str(number.floating.real());
 }
 
-std::string place(const Node& node) { return " at " + location_of(node.location).str(); }
+std::string recorded_at(const Node& node) { return " at " + location_of(node.location).str(); }
 
 std::string node_difference(const Node& known, const Node& fresh) {
   const Signature& before = *known.signature;
   const Signature& now = *fresh.signature;
   if (before.op != now.op) {
-    return now.op + place(fresh) + " takes the place of " + before.op + place(known);
+    return now.op + recorded_at(fresh) + " takes the place of " + before.op + recorded_at(known);
   }
   if (before.hash != now.hash) {
-    return now.op + place(fresh) + " has other arguments or shapes than in the first trace";
+    return now.op + recorded_at(fresh) + " has other arguments or shapes than in the first trace";
   }
   for (size_t i = 0; i < known.numbers.size(); ++i) {
     if (!same(known.numbers[i], fresh.numbers[i])) {
-      return "a number of " + now.op + place(fresh) + " was " + number_text(known.numbers[i]) +
-             " and is " + number_text(fresh.numbers[i]) +
+      return "a number of " + now.op + recorded_at(fresh) + " was " +
+             number_text(known.numbers[i]) + " and is " + number_text(fresh.numbers[i]) +
              " (a value that changes from call to call must be an argument or a tensor)";
     }
   }
@@ -52,7 +52,7 @@ std::string describe_difference(const PureEntry& known, const PureEntry& fresh) 
     bool more = now.nodes.size() > before.nodes.size();
     const Graph& longer = more ? now : before;
     const Node& node = *longer.nodes[std::min(before.nodes.size(), now.nodes.size())].node;
-    return node.signature->op + place(node) + (more ? " is new" : " is missing");
+    return node.signature->op + recorded_at(node) + (more ? " is new" : " is missing");
   }
   if (known.forward->computation->hash != fresh.forward->computation->hash) {
     return "the same operators are connected in another way";

@@ -13,7 +13,6 @@ namespace torch_xla {
 
 namespace {
 
-using Place = PartArguments::Place;
 using Role = PartArguments::Role;
 
 class OwnResults : public PureCallee {
@@ -94,7 +93,7 @@ class Cond : public ControlFlow {
 
   Tensors backward(const Tensors& saved, const Tensors& gradients) override {
     PartArguments arguments;
-    std::vector<Place> kept, tangents(gradients.size());
+    std::vector<PartArguments::Place> kept, tangents(gradients.size());
     for (size_t i = 1; i < saved.size(); ++i) {
       kept.push_back(arguments.add(Role::kSame, saved[i]));
     }
@@ -278,7 +277,7 @@ Tensors run_cond(const at::Tensor& predicate, const Subgraph& on_true, const Sub
   const bool differentiable = cond->differentiable();
   const at::Tensor decision = dense(predicate.detach().to(at::kBool).reshape({}));
   const Tensors inputs = cond->inputs(decision, operands);
-  return apply(std::move(cond), inputs, differentiable);
+  return torch_xla::apply(std::move(cond), inputs, differentiable);
 }
 
 }  // namespace torch_xla

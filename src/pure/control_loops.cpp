@@ -16,7 +16,6 @@ namespace torch_xla {
 
 namespace {
 
-using Place = PartArguments::Place;
 using Role = PartArguments::Role;
 
 std::string description(const at::Tensor& tensor) {
@@ -112,7 +111,7 @@ class Scan : public ControlFlow {
 
   Tensors forward(const Tensors& inputs, Tensors& saved) override {
     PartArguments arguments;
-    std::vector<Place> order;  // of the body's arguments
+    std::vector<PartArguments::Place> order;  // of the body's arguments
     for (size_t i = 0; i < argument_count(); ++i) {
       order.push_back(arguments.add(role_of(static_cast<int32_t>(i)), inputs[i]));
     }
@@ -172,8 +171,8 @@ class Scan : public ControlFlow {
   // the sums of those of what is the same in all iterations.
   struct Reverse {
     PartArguments arguments;
-    std::vector<Place> saved, tangents;
-    std::vector<Place> totals;  // parallel to the gradient's inputs
+    std::vector<PartArguments::Place> saved, tangents;
+    std::vector<PartArguments::Place> totals;  // parallel to the gradient's inputs
   };
 
   Reverse arrange(const Tensors& saved, const Tensors& gradients) const {
@@ -190,7 +189,7 @@ class Scan : public ControlFlow {
     for (size_t i = 0; i < results_.size(); ++i) {
       of_result[results_[i]] = gradients[i];
     }
-    std::vector<Place> carried(carried_);
+    std::vector<PartArguments::Place> carried(carried_);
     reverse.totals.resize(gradient.inputs.size());
     for (size_t i = 0; i < gradient.inputs.size(); ++i) {
       const PureEntry::GradientInput& input = gradient.inputs[i];
@@ -314,7 +313,8 @@ Tensors run_scan(const Subgraph& body, const ScanInputs& given) {
   EntryPtr entry = trace_body(body, inputs);
   const bool differentiable = entry->gradient != nullptr;
   auto scan = c10::make_intrusive<Scan>(std::move(entry), inputs);
-  return scan->with_what_stays(apply(scan, scan->inputs(inputs), differentiable), given.init);
+  return scan->with_what_stays(torch_xla::apply(scan, scan->inputs(inputs), differentiable),
+                               given.init);
 }
 
 namespace {

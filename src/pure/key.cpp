@@ -16,7 +16,7 @@ namespace {
 
 constexpr uint64_t kShared = uint64_t{1} << 63;
 
-bool covers_storage(const c10::TensorImpl& tensor, bool contiguous) {
+bool fills_storage(const c10::TensorImpl& tensor, bool contiguous) {
   return contiguous && tensor.storage_offset() == 0 &&
          tensor.storage().nbytes() ==
              static_cast<size_t>(tensor.numel()) * tensor.dtype().itemsize();
@@ -46,7 +46,7 @@ template <class Take>
 bool describe_tensor(const at::Tensor& tensor, Take&& take) {
   c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
   bool contiguous = impl.is_contiguous();
-  bool covers = covers_storage(impl, contiguous);
+  bool covers = fills_storage(impl, contiguous);
   uint64_t word = static_cast<uint64_t>(c10::typeMetaToScalarType(impl.dtype()));
   word |= uint64_t{impl.requires_grad()} << 8;
   word |= uint64_t{contiguous} << 9;

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/hasher.h"
 #include "base/location.h"
+#include "execution/sync.h"
 #include "graph/collect.h"
 #include "pure/gradient.h"
 #include "pure/host_watch.h"

@@ -395,12 +395,6 @@ bool is_made_of_argument(const Trace& trace, const at::Tensor& tensor) {
                      [&](const at::Tensor& leaf) { return leaf.is_alias_of(tensor); });
 }
 
-bool covers_storage(const at::Tensor& tensor) {
-  auto bytes = static_cast<size_t>(tensor.numel()) * tensor.element_size();
-  return tensor.storage_offset() == 0 && tensor.storage().nbytes() == bytes &&
-         is_dense_permutation(tensor.sizes(), tensor.strides());
-}
-
 std::shared_ptr<PureEntry> wire_entry(const std::string& name, const Trace& trace,
                                       const Tensors& arguments) {
   return Wiring(name, trace, arguments).run();

@@ -36,9 +36,6 @@ struct Trace {
 // Is it an argument, or derived from one by the trace?
 bool is_made_of_argument(const Trace& trace, const at::Tensor& tensor);
 
-// Is the tensor all of its storage, dense?
-bool covers_storage(const at::Tensor& tensor);
-
 // A graph as a function of modules.
 std::shared_ptr<Computation> make_computation(const std::string& name, Graph graph);
 

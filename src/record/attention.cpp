@@ -21,7 +21,7 @@ using at::Tensor;
 
 constexpr int64_t kFlash = 1;  // of PyTorch's kinds of attention
 
-struct Call {
+struct Attention {
   const Tensor &query, &key, &value;
   const std::optional<Tensor>& mask;
   double dropout;
@@ -40,7 +40,7 @@ Tensor stand_in(const Tensor& tensor) {
   return result.set_requires_grad(tensor.requires_grad());
 }
 
-bool is_flash_on_the_cpu(const Call& call) {
+bool is_flash_on_the_cpu(const Attention& call) {
   const bool masked = call.mask && call.mask->defined();
   if (!takes_cpu_form({call.query, call.key, call.value}) ||
       (masked && !takes_cpu_form({*call.mask}))) {

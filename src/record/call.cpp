@@ -1,6 +1,7 @@
 #include "record/call.h"
 
 #include "execution/sync.h"
+#include "record/meta.h"
 #include "trace/scope.h"
 
 #include <ATen/ops/scalar_tensor.h>
@@ -250,6 +251,21 @@ uint64_t hash_key(c10::ArrayRef<int64_t> key) {
 }  // namespace
 
 int current_device() { return thread_device; }
+
+int device_of_call(c10::ArrayRef<c10::IValue> arguments) {
+  for (const at::Tensor& tensor : flatten_tensors(arguments.vec())) {
+    if (is_xla(tensor)) {
+      return tensor.device().index();
+    }
+  }
+  for (const c10::IValue& argument : arguments) {
+    if (argument.isDevice() && argument.toDevice().is_xla() && argument.toDevice().has_index()) {
+      return argument.toDevice().index();
+    }
+  }
+  return current_device();
+}
+
 void set_current_device(int device) { thread_device = device; }
 
 bool is_scalar_argument(const c10::Argument& argument) {

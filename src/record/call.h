@@ -29,6 +29,8 @@ bool is_scalar_argument(const c10::Argument& argument);  // Scalar, Scalar?
 bool is_cpu_scalar(const at::Tensor& tensor);
 Number number_of(const c10::Scalar& scalar);
 int current_device();
+// Of the first xla tensor, else of a device argument, else the current one.
+int device_of_call(c10::ArrayRef<c10::IValue> arguments);
 void set_current_device(int device);
 
 }  // namespace torch_xla

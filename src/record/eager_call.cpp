@@ -30,18 +30,6 @@ at::Generator draw_generator(const at::Generator& of_device) {
   return at::make_generator<at::CPUGeneratorImpl>(seed);
 }
 
-int device_of_call(c10::ArrayRef<c10::IValue> arguments) {
-  for (const c10::IValue& argument : arguments) {
-    if (argument.isTensor() && is_xla(argument.toTensor())) {
-      return argument.toTensor().device().index();
-    }
-    if (argument.isDevice() && argument.toDevice().has_index()) {
-      return argument.toDevice().index();
-    }
-  }
-  return current_device();
-}
-
 // Puts the generator where the operator that runs takes it.
 void give_generator(const OpInfo& info, torch::jit::Stack* stack) {
   size_t count = info.scalar_arguments.size();

@@ -27,15 +27,6 @@ std::vector<StatePtr> states_of(c10::ArrayRef<c10::IValue> arguments) {
   return states;
 }
 
-int device_of_call(c10::ArrayRef<c10::IValue> arguments) {
-  for (const at::Tensor& tensor : flatten_tensors(arguments.vec())) {
-    if (is_xla(tensor)) {
-      return tensor.device().index();
-    }
-  }
-  return current_device();
-}
-
 void write_back(const c10::IValue& target, const c10::IValue& computed) {
   std::vector<at::Tensor> targets = flatten_tensors({target});
   std::vector<at::Tensor> values = flatten_tensors({computed});

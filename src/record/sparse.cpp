@@ -70,15 +70,6 @@ Tensor to_device(const Tensor& tensor, int device) {
                             : send(tensor);
 }
 
-int device_of_call(const IValues& arguments) {
-  for (const Tensor& tensor : flatten_tensors(arguments)) {
-    if (is_xla(tensor)) {
-      return tensor.device().index();
-    }
-  }
-  return current_device();
-}
-
 void write_back(const Tensor& target, const Tensor& computed, int device) {
   if (is_compressed(target)) {
     replace_parts(target, to_device(computed, device));

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/hasher.h"
 #include "base/mutex.h"
+#include "base/text.h"
 
 #include <charconv>
 #include <cstring>
@@ -18,14 +19,6 @@ using Ints = Sharding::Ints;
 
 int64_t product_of(Ints values) {
   return std::accumulate(values.begin(), values.end(), int64_t{1}, std::multiplies<>());
-}
-
-std::string joined(Ints values) {
-  std::string text;
-  for (int64_t value : values) {
-    text += (text.empty() ? "" : ",") + std::to_string(value);
-  }
-  return text;
 }
 
 ShardingPtr intern(std::unique_ptr<Sharding> sharding) {

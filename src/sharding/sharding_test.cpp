@@ -16,9 +16,9 @@ std::vector<int64_t> numbers(int64_t count) {
   return values;
 }
 
-using Dims = std::vector<int64_t>;
+using Integers = std::vector<int64_t>;
 
-Dims list(const c10::SmallVector<int64_t, 6>& values) { return {values.begin(), values.end()}; }
+Integers list(const c10::SmallVector<int64_t, 6>& values) { return {values.begin(), values.end()}; }
 
 }  // namespace
 
@@ -49,40 +49,42 @@ TEST(Sharding, BadTextIsRefused) {
 
 TEST(Sharding, UnevenPiecesAreRoundedUpAndClipped) {
   ShardingPtr sharding = Sharding::tiled({4}, numbers(4));
-  EXPECT_EQ(list(sharding->shard_dims(Dims{5})), Dims{2});
-  EXPECT_EQ(list(sharding->box_of(Dims{5}, 2).start), Dims{4});
-  EXPECT_EQ(list(sharding->box_of(Dims{5}, 2).stop), Dims{5});
-  EXPECT_EQ(list(sharding->box_of(Dims{5}, 3).start), list(sharding->box_of(Dims{5}, 3).stop));
+  EXPECT_EQ(list(sharding->shard_dims(Integers{5})), Integers{2});
+  EXPECT_EQ(list(sharding->box_of(Integers{5}, 2).start), Integers{4});
+  EXPECT_EQ(list(sharding->box_of(Integers{5}, 2).stop), Integers{5});
+  EXPECT_EQ(list(sharding->box_of(Integers{5}, 3).start),
+            list(sharding->box_of(Integers{5}, 3).stop));
 }
 
 TEST(Sharding, CopiesShareATile) {
   ShardingPtr sharding = Sharding::parse("{devices=[2,1,2]0,2,1,3 last_tile_dim_replicate}");
   EXPECT_EQ(sharding->copies(), 2);
   for (int64_t device : {0, 2}) {
-    EXPECT_EQ(list(sharding->box_of(Dims{4, 3}, device).stop), (Dims{2, 3}));
+    EXPECT_EQ(list(sharding->box_of(Integers{4, 3}, device).stop), (Integers{2, 3}));
   }
-  EXPECT_EQ(list(sharding->box_of(Dims{4, 3}, 3).start), (Dims{2, 0}));
+  EXPECT_EQ(list(sharding->box_of(Integers{4, 3}, 3).start), (Integers{2, 0}));
   EXPECT_EQ(sharding->replica_of(0), 0);
   EXPECT_EQ(sharding->replica_of(2), 1);
 }
 
 TEST(Sharding, PermutingMovesBoxes) {
   ShardingPtr sharding = Sharding::parse("{devices=[2,1,2]0,2,1,3 last_tile_dim_replicate}");
-  ShardingPtr permuted = sharding->permuted(Dims{1, 0});
+  ShardingPtr permuted = sharding->permuted(Integers{1, 0});
   for (int64_t device = 0; device < 4; ++device) {
-    Box box = sharding->box_of(Dims{4, 6}, device), other = permuted->box_of(Dims{6, 4}, device);
+    Box box = sharding->box_of(Integers{4, 6}, device),
+        other = permuted->box_of(Integers{6, 4}, device);
     EXPECT_EQ(box.start[0], other.start[1]);
     EXPECT_EQ(box.stop[1], other.stop[0]);
   }
 }
 
 TEST(Sharding, CutAndPasteRestoreTheArray) {
-  Dims dims{5, 3, 7};
+  Integers dims{5, 3, 7};
   std::vector<int32_t> array(5 * 3 * 7), back(array.size(), -1);
   std::iota(array.begin(), array.end(), 0);
   ShardingPtr sharding = Sharding::tiled({2, 1, 4}, numbers(8));
   auto piece_dims = sharding->shard_dims(dims);
-  EXPECT_EQ(list(piece_dims), (Dims{3, 3, 2}));
+  EXPECT_EQ(list(piece_dims), (Integers{3, 3, 2}));
   for (int64_t device = 0; device < 8; ++device) {
     std::vector<int32_t> piece(3 * 3 * 2, -1);
     Box box = sharding->box_of(dims, device);
@@ -93,9 +95,9 @@ TEST(Sharding, CutAndPasteRestoreTheArray) {
 }
 
 TEST(Sharding, RowsAreOneRun) {
-  EXPECT_EQ(offset_of_run(Dims{4, 3}, {{2, 0}, {4, 3}}), 6);
-  EXPECT_EQ(offset_of_run(Dims{4, 3}, {{1, 1}, {2, 3}}), 4);
-  EXPECT_EQ(offset_of_run(Dims{4, 3}, {{0, 1}, {2, 3}}), -1);
+  EXPECT_EQ(offset_of_run(Integers{4, 3}, {{2, 0}, {4, 3}}), 6);
+  EXPECT_EQ(offset_of_run(Integers{4, 3}, {{1, 1}, {2, 3}}), 4);
+  EXPECT_EQ(offset_of_run(Integers{4, 3}, {{0, 1}, {2, 3}}), -1);
 }
 
 }  // namespace torch_xla

@@ -42,7 +42,7 @@ Val Builder::ints(Ints values, DType dtype) {
   if (values.empty()) {
     return full(0.0, type);
   }
-  return append("stablehlo.constant dense<[" + joined(values) + "]> : " + type_string(type),
+  return append("stablehlo.constant dense<[" + spaced(values) + "]> : " + type_string(type),
                 {type})[0];
 }
 

@@ -93,7 +93,7 @@ std::string twice_in_list(const std::string& one) { return "[" + one + ", " + on
 
 // "[l0, l1] x [r0, r1]"
 std::string dimension_pairs(Ints lhs, Ints rhs) {
-  return "[" + joined(lhs) + "] x [" + joined(rhs) + "]";
+  return "[" + spaced(lhs) + "] x [" + spaced(rhs) + "]";
 }
 
 }  // namespace
@@ -236,9 +236,9 @@ Val Builder::scatter(Val x, Val indices, Val updates, const ScatterDims& d, cons
   TensorType scalar{x.dtype(), {}};
   return emit_generic("scatter", {x, indices, updates}, {x.type()},
                       "scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [" +
-                          joined(d.update_window_dims) + "], inserted_window_dims = [" +
-                          joined(d.inserted_window_dims) + "], scatter_dims_to_operand_dims = [" +
-                          joined(d.scatter_dims_to_operand_dims) +
+                          spaced(d.update_window_dims) + "], inserted_window_dims = [" +
+                          spaced(d.inserted_window_dims) + "], scatter_dims_to_operand_dims = [" +
+                          spaced(d.scatter_dims_to_operand_dims) +
                           "], index_vector_dim = " + std::to_string(d.index_vector_dim) + ">, " +
                           bool_attribute("indices_are_sorted", d.indices_sorted) + ", " +
                           bool_attribute("unique_indices", d.unique_indices),

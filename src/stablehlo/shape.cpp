@@ -8,7 +8,7 @@ namespace {
 
 void require(bool condition, const char* op, const Val& x, Ints argument) {
   if (!condition) {
-    throw Error(std::string("stablehlo.") + op + ": [" + joined(argument) + "] does not fit " +
+    throw Error(std::string("stablehlo.") + op + ": [" + spaced(argument) + "] does not fit " +
                 type_string(x.type()));
   }
 }
@@ -166,9 +166,9 @@ Val Builder::gather(Val x, Val indices, const GatherDims& dims, bool indices_sor
     }
   }
   std::string numbers = "dimension_numbers = #stablehlo.gather<offset_dims = [" +
-                        joined(dims.offset_dims) + "], collapsed_slice_dims = [" +
-                        joined(dims.collapsed_slice_dims) + "], start_index_map = [" +
-                        joined(dims.start_index_map) +
+                        spaced(dims.offset_dims) + "], collapsed_slice_dims = [" +
+                        spaced(dims.collapsed_slice_dims) + "], start_index_map = [" +
+                        spaced(dims.start_index_map) +
                         "], index_vector_dim = " + std::to_string(dims.index_vector_dim) + ">";
   return emit_generic("gather", {x, indices}, {type},
                       numbers + ", " + array_attribute("slice_sizes", dims.slice_sizes) + ", " +

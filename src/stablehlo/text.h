@@ -1,6 +1,7 @@
 // Attribute texts, for the builder's own files.
 #pragma once
 
+#include "base/text.h"
 #include "stablehlo/builder.h"
 
 #include <string>
@@ -14,22 +15,17 @@ std::string function_type(const std::vector<TensorType>& arguments,
                           const std::vector<TensorType>& results);
 std::vector<TensorType> types_of(const Vals& values);
 
-inline std::string joined(Ints values) {
-  std::string text;
-  for (size_t i = 0; i < values.size(); ++i) {
-    text += (i > 0 ? ", " : "") + std::to_string(values[i]);
-  }
-  return text;
-}
+// "1, 2"
+inline std::string spaced(Ints values) { return joined(values, ", "); }
 
 // "name = [1, 2]"
 inline std::string list_detail(const char* name, Ints values) {
-  return std::string(name) + " = [" + joined(values) + "]";
+  return std::string(name) + " = [" + spaced(values) + "]";
 }
 
 // "name = array<i64: 1, 2>"
 inline std::string array_attribute(const char* name, Ints values) {
-  return std::string(name) + " = array<i64" + (values.empty() ? "" : ": ") + joined(values) + ">";
+  return std::string(name) + " = array<i64" + (values.empty() ? "" : ": ") + spaced(values) + ">";
 }
 
 // "name = 3 : i64"

@@ -10,8 +10,8 @@ namespace torch_xla {
 
 namespace {
 
-constexpr std::string_view kKindName = "torch_xla.compile";
-constexpr c10::DebugInfoKind kKind(&kKindName);
+constexpr std::string_view kRegionName = "torch_xla.compile";
+constexpr c10::DebugInfoKind kRegionKind(&kRegionName);
 
 thread_local const char* reason = nullptr;
 std::atomic<bool> running_allowed{true};
@@ -50,10 +50,10 @@ std::string hex(uint64_t hash) {
 }  // namespace
 
 ActiveRegion* current_region() {
-  return static_cast<ActiveRegion*>(c10::ThreadLocalDebugInfo::get(kKind));
+  return static_cast<ActiveRegion*>(c10::ThreadLocalDebugInfo::get(kRegionKind));
 }
 
-c10::DebugInfoKind region_kind() { return kKind; }
+c10::DebugInfoKind region_kind() { return kRegionKind; }
 
 void CompiledFunction::admit(const Graph& graph) {
   if (!max_different_graphs || graph.nodes.empty()) {

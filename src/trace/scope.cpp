@@ -12,8 +12,8 @@ namespace torch_xla {
 
 namespace {
 
-constexpr std::string_view kKindName = "torch_xla trace";
-const c10::DebugInfoKind kKind(&kKindName);
+constexpr std::string_view kScopeName = "torch_xla trace";
+const c10::DebugInfoKind kScopeKind(&kScopeName);
 
 std::atomic<int> active_scopes{0};
 std::atomic<int64_t> next_serial{1};
@@ -183,7 +183,7 @@ TraceScope* current_scope() {
   if (active_scopes.load(std::memory_order_relaxed) == 0) {
     return nullptr;
   }
-  auto* scope = static_cast<TraceScope*>(c10::ThreadLocalDebugInfo::get(kKind));
+  auto* scope = static_cast<TraceScope*>(c10::ThreadLocalDebugInfo::get(kScopeKind));
   return scope == no_scope().get() ? nullptr : scope;
 }
 
@@ -193,7 +193,7 @@ ScopePtr current_scope_ptr() {
 }
 
 ScopeGuard::ScopeGuard(ScopePtr scope)
-    : guard_(kKind, scope == nullptr ? no_scope() : std::move(scope)) {
+    : guard_(kScopeKind, scope == nullptr ? no_scope() : std::move(scope)) {
   ++active_scopes;
 }
 
