@@ -102,6 +102,7 @@ def run(python: Path, program: str, folder: Path) -> str:
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
+    assert not done.stderr
     return done.stdout
 
 

@@ -20,6 +20,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <map>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -234,8 +235,8 @@ void sync_storages(const std::vector<StatePtr>& states, const std::string& name)
       "or move this line out of the function");
   ExportScope::refuse_to_read(states);
   current_location();
-  std::unordered_map<int, std::vector<StatePtr>> by_device;
-  std::unordered_map<int, std::vector<StatePtr>> all;  // states are dropped after the lock
+  std::map<int, std::vector<StatePtr>> by_device;
+  std::vector<std::vector<StatePtr>> all;  // states are dropped after the lock
   std::vector<NamedRun> runs;
   LaunchTurn turn;
   {
@@ -247,9 +248,9 @@ void sync_storages(const std::vector<StatePtr>& states, const std::string& name)
       }
     }
     for (auto& [device, pending] : by_device) {
-      all[device] = pending_states(device);
+      all.push_back(pending_states(device));
       // No donation: what stays pending, now or in another thread's turn, may read the value.
-      runs.push_back(prepare(device, with_shared_work(pending, all[device]), false));
+      runs.push_back(prepare(device, with_shared_work(std::move(pending), all.back()), false));
     }
   }
   all.clear();  // other threads' states may go while this runs

@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "execution/placement.h"
 #include "execution/sync.h"
+#include "host_ops/kernel_call.h"
 #include "metrics/metrics.h"
 #include "sharding/spmd.h"
 #include "timeline/timeline.h"
@@ -76,19 +77,16 @@ at::Tensor frame_on_host(DeviceData& data) {
   return flat;
 }
 
+// The tensor's window of a storage's value on the host.
 at::Tensor window_on_host(at::Tensor flat, const at::Tensor& tensor) {
-  int64_t needed = static_cast<int64_t>(tensor.storage().nbytes());
-  int64_t have = static_cast<int64_t>(flat.nbytes());
-  if (flat.scalar_type() != tensor.scalar_type()) {
-    flat = flat.view(tensor.scalar_type());
-  }
-  if (have < needed) {
-    at::Tensor whole =
-        at::zeros({needed / static_cast<int64_t>(tensor.element_size())}, flat.options());
-    whole.narrow(0, 0, flat.numel()).copy_(flat);
+  const size_t needed = tensor.storage().nbytes();
+  if (flat.nbytes() < needed) {
+    at::Tensor whole = at::zeros({static_cast<int64_t>(needed)}, flat.options().dtype(at::kByte));
+    whole.narrow(0, 0, static_cast<int64_t>(flat.nbytes())).copy_(flat.view(at::kByte));
     flat = whole;
   }
-  return flat.as_strided(tensor.sizes(), tensor.strides(), tensor.storage_offset());
+  return cpu_tensor(flat.storage(), tensor.scalar_type(), tensor.sizes(), tensor.strides(),
+                    tensor.storage_offset());
 }
 
 }  // namespace
@@ -98,12 +96,18 @@ bool covers_storage(const at::Tensor& tensor) {
          is_dense_permutation(tensor.sizes(), tensor.strides());
 }
 
-at::Tensor to_cpu(const at::Tensor& tensor) {
+at::Tensor host_window(const at::Tensor& tensor) {
   at::AutoDispatchBelowADInplaceOrView guard;
   at::Tensor frame = with_torch_errors([&] { return frame_on_host(*materialize_data(tensor)); });
   at::Tensor window = window_on_host(std::move(frame), tensor);
   window._set_conj(tensor.is_conj());
   window._set_neg(tensor.is_neg());
+  return window;
+}
+
+at::Tensor to_cpu(const at::Tensor& tensor) {
+  at::AutoDispatchBelowADInplaceOrView guard;
+  const at::Tensor window = host_window(tensor);
   auto options = at::TensorOptions().dtype(tensor.scalar_type());
   at::Tensor result = is_dense_permutation(tensor.sizes(), tensor.strides())
                           ? at::empty_strided(tensor.sizes(), tensor.strides(), options)

@@ -1,6 +1,7 @@
 // Attention. PyTorch composes it of matrix products on any device, but on the CPU calls a kernel
 // that never has all scores in memory: so do we where it can run, if PyTorch would for the CPU.
 #include "record/cpu_forms.h"
+#include "record/registration.h"
 
 #include <ATen/ops/_fused_sdp_choice.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
@@ -75,8 +76,9 @@ Tensor attention(const Tensor& query, const Tensor& key, const Tensor& value,
 
 // Composed of differentiable parts.
 TORCH_LIBRARY_IMPL(aten, AutogradXLA, m) { m.impl("scaled_dot_product_attention", &attention); }
-TORCH_LIBRARY_IMPL(aten, XLA, m) { m.impl("scaled_dot_product_attention", &attention); }
 
 }  // namespace
+
+void register_attention(torch::Library& m) { m.impl("scaled_dot_product_attention", &attention); }
 
 }  // namespace torch_xla

@@ -1,5 +1,7 @@
 // Batch normalization writes running statistics that its old schema declares as read; it is
 // recorded by newer names that say what is written.
+#include "record/registration.h"
+
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/_native_batch_norm_legit.h>
 #include <ATen/ops/_native_batch_norm_legit_no_training.h>
@@ -33,8 +35,8 @@ std::tuple<Tensor, Tensor, Tensor> native_batch_norm(const Tensor& given,
   return at::_native_batch_norm_legit(input, weight, bias, mean, variance, training, momentum, eps);
 }
 
-TORCH_LIBRARY_IMPL(aten, XLA, m) { m.impl("native_batch_norm", &native_batch_norm); }
-
 }  // namespace
+
+void register_batch_norm(torch::Library& m) { m.impl("native_batch_norm", &native_batch_norm); }
 
 }  // namespace torch_xla

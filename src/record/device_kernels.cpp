@@ -7,6 +7,7 @@
 #include "record/call.h"
 #include "record/eager_call.h"
 #include "record/recorder.h"
+#include "record/registration.h"
 #include "trace/region.h"
 #include "trace/scope.h"
 
@@ -214,7 +215,7 @@ c10::Scalar local_scalar_dense(const Tensor& self) {
   static metrics::Counter& reads = metrics::counter("aten::_local_scalar_dense");
   reads.add();
   at::AutoDispatchBelowADInplaceOrView guard;
-  return at::_local_scalar_dense(to_cpu(self));
+  return at::_local_scalar_dense(host_window(self));
 }
 
 c10::OperatorHandle copy_handle() {
@@ -303,7 +304,7 @@ Tensor& copy_(Tensor& self, const Tensor& source, bool non_blocking) {
   if (!is_xla(self)) {
     RunReason reason("aten::copy_ to the CPU (cpu(), numpy(), tolist() or print)");
     at::AutoDispatchBelowADInplaceOrView guard;
-    self.copy_(to_cpu(source));
+    self.copy_(host_window(source));
     return self;
   }
   check_no_overlap(self);
@@ -409,7 +410,16 @@ bool may_take_the_data_of(const Tensor& self, const Tensor& from) {
          self.unsafeGetTensorImpl()->has_compatible_shallow_copy_type(from.key_set());
 }
 
-TORCH_LIBRARY_IMPL(aten, XLA, m) {
+TORCH_LIBRARY_IMPL(aten, AutogradXLA, m) {
+  m.impl("_has_compatible_shallow_copy_type", &may_take_the_data_of);
+  m.impl("tensor_split.tensor_indices_or_sections", &tensor_split);
+}
+
+TORCH_LIBRARY_IMPL(aten, CPU, m) { m.impl("_to_copy", &to_copy); }
+
+}  // namespace
+
+void register_device_kernels(torch::Library& m) {
   m.impl("_has_compatible_shallow_copy_type", &may_take_the_data_of);
   m.impl("_linalg_check_errors", &check_linalg);
   m.impl("empty.memory_format", &empty_memory_format);
@@ -439,14 +449,5 @@ TORCH_LIBRARY_IMPL(aten, XLA, m) {
   m.impl("view_as_complex", &at::native::view_as_complex);
   m.impl("tensor_split.tensor_indices_or_sections", &tensor_split);
 }
-
-TORCH_LIBRARY_IMPL(aten, AutogradXLA, m) {
-  m.impl("_has_compatible_shallow_copy_type", &may_take_the_data_of);
-  m.impl("tensor_split.tensor_indices_or_sections", &tensor_split);
-}
-
-TORCH_LIBRARY_IMPL(aten, CPU, m) { m.impl("_to_copy", &to_copy); }
-
-}  // namespace
 
 }  // namespace torch_xla

@@ -3,6 +3,7 @@
 // whenever the groups change. The recorded operator is one of ours that takes the ends as a value.
 // It has no meta kernel, because PyTorch's knows 16 bits only: plans ask the CPU's.
 #include "record/recorder.h"
+#include "record/registration.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/_grouped_mm.h>
@@ -34,8 +35,9 @@ TORCH_LIBRARY_FRAGMENT(torch_xla, m) {
 }
 
 TORCH_LIBRARY_IMPL(torch_xla, CPU, m) { m.impl("grouped_mm", &grouped_mm_on_cpu); }
-TORCH_LIBRARY_IMPL(aten, XLA, m) { m.impl("_grouped_mm", &record_grouped_mm); }
 
 }  // namespace
+
+void register_grouped_mm(torch::Library& m) { m.impl("_grouped_mm", &record_grouped_mm); }
 
 }  // namespace torch_xla

@@ -1,5 +1,6 @@
 // histc of integers, which PyTorch's CPU kernel refuses and programs for accelerators rely on.
 #include "record/recorder.h"
+#include "record/registration.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -25,8 +26,8 @@ Tensor histc(const Tensor& self, int64_t bins, const at::Scalar& min, const at::
   return stack[0].toTensor();
 }
 
-TORCH_LIBRARY_IMPL(aten, XLA, m) { m.impl("histc", &histc); }
-
 }  // namespace
+
+void register_histogram(torch::Library& m) { m.impl("histc", &histc); }
 
 }  // namespace torch_xla

@@ -1,6 +1,7 @@
 // torch.jit.trace records what a convolution is made of, the operator _convolution: on this device
 // a convolution is made of that too while it traces.
 #include "record/recorder.h"
+#include "record/registration.h"
 
 #include <ATen/TracerMode.h>
 #include <torch/library.h>
@@ -31,11 +32,11 @@ void run_traced_convolution(const c10::OperatorHandle&, torch::jit::Stack* stack
   record_fallback(plain, stack);
 }
 
-TORCH_LIBRARY_IMPL(aten, XLA, m) {
+}  // namespace
+
+void register_traced_convolutions(torch::Library& m) {
   m.impl("convolution", torch::CppFunction::makeFromBoxedFunction<&run_convolution>());
   m.impl("_convolution", torch::CppFunction::makeFromBoxedFunction<&run_traced_convolution>());
 }
-
-}  // namespace
 
 }  // namespace torch_xla

@@ -1,5 +1,7 @@
 // Nested tensors of layout torch.strided are memory that PyTorch addresses itself: there are none
 // on this device. Those of layout torch.jagged are made of its tensors, and work.
+#include "record/registration.h"
+
 #include <ATen/core/Tensor.h>
 #include <ATen/core/boxing/KernelFunction.h>
 #include <ATen/ops/_nested_tensor_from_tensor_list_native.h>
@@ -29,15 +31,15 @@ TORCH_LIBRARY_IMPL(_, NestedTensorXLA, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse>());
 }
 
-TORCH_LIBRARY_IMPL(aten, XLA, m) {
+TORCH_LIBRARY_IMPL(aten, CPU, m) { m.impl("_nested_tensor_from_tensor_list", &make_on_cpu); }
+
+}  // namespace
+
+void register_nested_tensors(torch::Library& m) {
   for (const char* maker : {"_nested_tensor_from_tensor_list", "_nested_tensor_from_mask",
                             "_nested_from_padded", "_nested_view_from_buffer"}) {
     m.impl(maker, torch::CppFunction::makeFromBoxedFunction<&refuse>());
   }
 }
-
-TORCH_LIBRARY_IMPL(aten, CPU, m) { m.impl("_nested_tensor_from_tensor_list", &make_on_cpu); }
-
-}  // namespace
 
 }  // namespace torch_xla

@@ -1,6 +1,7 @@
 // Reductions that are given where to write and no dtype compute in that of the result: integers
 // are what is summed then, not a sum made one.
 #include "record/recorder.h"
+#include "record/registration.h"
 
 #include <torch/library.h>
 
@@ -19,13 +20,13 @@ void record_in_dtype_of_out(const c10::OperatorHandle& op, torch::jit::Stack* st
   record_fallback(op, stack);
 }
 
-TORCH_LIBRARY_IMPL(aten, XLA, m) {
+}  // namespace
+
+void register_out_in_other_dtypes(torch::Library& m) {
   for (const char* name :
        {"sum.IntList_out", "prod.int_out", "mean.out", "cumsum.out", "cumprod.out"}) {
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&record_in_dtype_of_out>());
   }
 }
-
-}  // namespace
 
 }  // namespace torch_xla

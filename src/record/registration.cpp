@@ -66,7 +66,20 @@ void register_by_name(torch::Library& library) {
   }
 }
 
-TORCH_LIBRARY_IMPL(aten, XLA, m) { register_by_name(m); }
+TORCH_LIBRARY_IMPL(aten, XLA, m) {
+  register_attention(m);
+  register_batch_norm(m);
+  register_device_kernels(m);
+  register_grouped_mm(m);
+  register_histogram(m);
+  register_traced_convolutions(m);
+  register_nested_tensors(m);
+  register_out_in_other_dtypes(m);
+  register_recurrent_layers(m);
+  register_sparse_tensors(m);
+  register_compressed_tensors(m);
+  register_by_name(m);  // what has no kernel of ours yet
+}
 
 TORCH_LIBRARY_IMPL(_, XLA, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&record_fallback>());

@@ -3,6 +3,7 @@
 #include "execution/export.h"
 #include "record/cpu_forms.h"
 #include "record/recorder.h"
+#include "record/registration.h"
 
 #include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
@@ -157,14 +158,14 @@ TORCH_LIBRARY_IMPL(torch_xla, CPU, m) {
   m.impl("mkldnn_rnn_layer", torch::CppFunction::makeFromBoxedFunction<&run_layer_on_cpu>());
 }
 
-TORCH_LIBRARY_IMPL(aten, XLA, m) {
-  m.impl("lstm.input", &lstm);
-  m.impl("mkldnn_rnn_layer", torch::CppFunction::makeFromBoxedFunction<&record_layer>());
-}
-
 // Composed of differentiable parts.
 TORCH_LIBRARY_IMPL(aten, AutogradXLA, m) { m.impl("lstm.input", &lstm); }
 
 }  // namespace
+
+void register_recurrent_layers(torch::Library& m) {
+  m.impl("lstm.input", &lstm);
+  m.impl("mkldnn_rnn_layer", torch::CppFunction::makeFromBoxedFunction<&record_layer>());
+}
 
 }  // namespace torch_xla

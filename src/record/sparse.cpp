@@ -8,6 +8,7 @@
 #include "record/call.h"
 #include "record/meta.h"
 #include "record/recorder.h"
+#include "record/registration.h"
 #include "trace/region.h"
 
 #include <ATen/ATen.h>
@@ -273,17 +274,17 @@ using ToSparse = Tensor(const Tensor&, std::optional<c10::Layout>, at::OptionalI
                         std::optional<int64_t>);
 using ToSparseOf = Tensor(const Tensor&, int64_t);
 
-TORCH_LIBRARY_IMPL(aten, XLA, m) {
-  m.impl("_to_sparse", static_cast<ToSparse*>(&at::native::dense_to_sparse));
-  m.impl("_to_sparse.sparse_dim", static_cast<ToSparseOf*>(&at::native::dense_to_sparse));
-  m.impl("_embedding_bag_backward",
-         torch::CppFunction::makeFromBoxedFunction<&embedding_bag_backward>());
-}
-
 TORCH_LIBRARY_IMPL(_, SparseXLA, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&run_on_copies>());
 }
 
 }  // namespace
+
+void register_sparse_tensors(torch::Library& m) {
+  m.impl("_to_sparse", static_cast<ToSparse*>(&at::native::dense_to_sparse));
+  m.impl("_to_sparse.sparse_dim", static_cast<ToSparseOf*>(&at::native::dense_to_sparse));
+  m.impl("_embedding_bag_backward",
+         torch::CppFunction::makeFromBoxedFunction<&embedding_bag_backward>());
+}
 
 }  // namespace torch_xla

@@ -5,6 +5,7 @@
 
 #include "record/meta.h"
 #include "record/recorder.h"
+#include "record/registration.h"
 
 #include <ATen/ATen.h>
 #include <ATen/SparseCsrTensorImpl.h>
@@ -191,18 +192,18 @@ TORCH_LIBRARY_IMPL(aten, SparseCsrXLA, m) {
 TORCH_LIBRARY_IMPL(aten, SparseCsrCPU, m) { m.impl("_to_copy", &to_copy); }
 
 // Dense tensors made sparse.
-TORCH_LIBRARY_IMPL(aten, XLA, m) {
-  for (const char* name :
-       {"_to_sparse_csr", "_to_sparse_csc", "_to_sparse_bsr", "_to_sparse_bsc"}) {
-    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&run_on_copies>());
-  }
-}
-
 TORCH_LIBRARY_IMPL(_, SparseCsrXLA, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&run_on_copies>());
 }
 
 }  // namespace
+
+void register_compressed_tensors(torch::Library& m) {
+  for (const char* name :
+       {"_to_sparse_csr", "_to_sparse_csc", "_to_sparse_bsr", "_to_sparse_bsc"}) {
+    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&run_on_copies>());
+  }
+}
 
 bool is_compressed(const Tensor& tensor) {
   const c10::Layout layout = tensor.layout();

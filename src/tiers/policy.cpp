@@ -47,6 +47,10 @@ void add(const Graph& graph, double runs, Estimate& total) {
       bytes += static_cast<double>(window.numel() *
                                    static_cast<int64_t>(c10::elementSize(window.dtype)));
     }
+    for (const OutputSpec& output : signature.outputs) {
+      total.elements += runs * static_cast<double>(output.frame.numel());
+    }
+    total.runs += runs;
     ++total.operations;
     total.modules += signature.op == "torch_xla::stablehlo" ? 1 : 0;
     total.recurrent = total.recurrent || signature.op.find("mkldnn_rnn_layer") != std::string::npos;
@@ -91,6 +95,15 @@ bool compiles_at_once(const Estimate& estimate, const Options& options) {
   return estimate.operations <= options.compile_at_once_up_to ||
          estimate.moving > estimate.compiling ||
          (estimate.modules > 0 && estimate.modules == estimate.operations);
+}
+
+// A program of so many elements runs on a thread of the plugin's: two handovers, which take as long
+// as some twenty operations. One of fewer runs where it is launched, and gains.
+bool is_better_interpreted(const Estimate& estimate, const Options& options) {
+  constexpr double kFewRuns = 16, kHandedOver = 400, kSmall = 2e-4;  // seconds
+  const bool asked_for = options.runs || estimate.operations <= options.compile_at_once_up_to;
+  const bool small = estimate.runs <= kFewRuns && estimate.moving < kSmall && estimate.modules == 0;
+  return estimate.recurrent || (small && !asked_for && estimate.elements >= kHandedOver);
 }
 
 // A larger graph compiles longer, and a small one gains little by it: many of them that come in

@@ -34,6 +34,8 @@ struct Estimate {
   int64_t modules = 0;  // of these, modules that others wrote: each is a program when interpreted
   double compiling = 0;
   double moving = 0;  // reading and writing memory in one interpreted run: what a compiler may save
+  double runs = 0;    // of its operations, in one run of the graph
+  double elements = 0;  // of their results
   // Layers of oneDNN's recurrent kernels: a program calls them, too, but on a thread of its own,
   // whose team of OpenMP's takes them half again as long.
   bool recurrent = false;
@@ -42,5 +44,7 @@ Estimate estimate(const Graph& graph);
 
 bool compiles_at_once(const Estimate& estimate, const Options& options);
 int64_t interpreted_runs(const Estimate& estimate, const Options& options);
+// Is a program slower, however often it runs?
+bool is_better_interpreted(const Estimate& estimate, const Options& options);
 
 }  // namespace torch_xla::tiers

@@ -14,6 +14,26 @@ TEST(PolicyTest, SmallGraphsAreDueWhenTheirRunsHaveTakenLongerThanCompiling) {
   EXPECT_EQ(interpreted_runs(token, Options{.runs = 3}), 3);
 }
 
+TEST(PolicyTest, FewOperationsStayInterpretedWhereALaunchCostsMore) {
+  const Estimate step{.operations = 15, .runs = 15, .elements = 1500};
+  Estimate tiny = step, many = step, heavy = step, loop = step, recurrent;
+  tiny.elements = 30;
+  many.operations = 60, many.runs = 60;
+  heavy.moving = 1e-3;
+  loop.runs = 1500;
+  recurrent.operations = 100, recurrent.runs = 100, recurrent.recurrent = true;
+  EXPECT_TRUE(is_better_interpreted(step, {}));
+  EXPECT_TRUE(is_better_interpreted(recurrent, {}));
+  for (const Estimate& other : {tiny, many, heavy, loop}) {
+    EXPECT_FALSE(is_better_interpreted(other, {}));
+  }
+  Options soon, at_once;
+  soon.runs = 3;
+  at_once.compile_at_once_up_to = 20;
+  EXPECT_FALSE(is_better_interpreted(step, soon));
+  EXPECT_FALSE(is_better_interpreted(step, at_once));
+}
+
 TEST(PolicyTest, ModulesOfOthersAreProgramsAnyway) {
   EXPECT_TRUE(compiles_at_once({.operations = 2, .modules = 2, .compiling = 1}, {}));
   EXPECT_FALSE(compiles_at_once({.operations = 3, .modules = 2, .compiling = 1}, {}));

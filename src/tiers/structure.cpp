@@ -58,7 +58,7 @@ void Structure::note_numbers(const std::vector<Number>& numbers) {
 bool Structure::must_compile(const Graph& graph, const tiers::Options& options) {
   if (!estimate_) {
     estimate_ = tiers::estimate(graph);
-    compilable_ = !estimate_->recurrent;  // interpreting it is faster
+    compilable_ = !tiers::is_better_interpreted(*estimate_, options);
   }
   return options.policy == Policy::Off || !interpretable_ ||
          (compilable_ && tiers::compiles_at_once(*estimate_, options));
