@@ -177,8 +177,9 @@ MODELS: dict[str, Callable[[], tuple[nn.Module, Batch]]] = {
     "recommender": recommender,
     "graph": graph,
     "mlp": mlp,
+    "regression": lambda: (nn.Linear(10, 1), (torch.randn(100, 10), torch.randn(100, 1))),
 }
-LOSSES: dict[str, Loss] = {"unet": F.mse_loss}
+LOSSES: dict[str, Loss] = {"unet": F.mse_loss, "regression": F.mse_loss}
 
 
 def make(name: str) -> Callable[..., Step]:
