@@ -5,6 +5,10 @@
 #include <type_traits>
 #include <utility>
 
+#ifdef __SANITIZE_THREAD__
+#include <sanitizer/tsan_interface.h>
+#endif
+
 namespace torch_xla::pjrt {
 
 void Api::discard(PJRT_Error* error) const noexcept {
@@ -86,7 +90,17 @@ struct ReadyCallback {
   std::function<void()> callback;
 };
 
+// The thread sanitizer does not see how a plugin hands this from thread to thread.
+#ifdef __SANITIZE_THREAD__
+void give(void* pointer) { __tsan_release(pointer); }
+void take(void* pointer) { __tsan_acquire(pointer); }
+#else
+void give(void*) {}
+void take(void*) {}
+#endif
+
 void call_back(PJRT_Error* error, void* pointer) {
+  take(pointer);
   std::unique_ptr<ReadyCallback> ready(static_cast<ReadyCallback*>(pointer));
   ready->api.discard(error);
   ready->callback();
@@ -101,6 +115,7 @@ void on_ready(EventPtr event, std::function<void()> callback) {
   args.callback = &call_back;
   // call_back's from here on.
   args.user_arg = new ReadyCallback{api, std::move(event), std::move(callback)};
+  give(args.user_arg);
   PJRT_CALL(api, PJRT_Event_OnReady, args);
 }
 
