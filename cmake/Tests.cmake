@@ -18,14 +18,14 @@ elseif(test_sources)
   # Tests of lowering and programs want programs at once: those of tiers choose for themselves.
   # Every test that needs a plugin takes it from here; the suite of what a plugin must do runs a
   # second time, with the other one.
-  gtest_discover_tests(torch_xla_tests DISCOVERY_MODE PRE_TEST
+  gtest_discover_tests(torch_xla_tests DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 300
     PROPERTIES ENVIRONMENT "TORCH_XLA_PLUGIN_PATH=${EMBEDDED_PLUGIN}"
                ENVIRONMENT_MODIFICATION "TORCH_XLA_TIERS=set:off")
-  gtest_discover_tests(torch_xla_tests DISCOVERY_MODE PRE_TEST
+  gtest_discover_tests(torch_xla_tests DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 300
     TEST_FILTER "PluginTest*:FfiTest*" TEST_PREFIX "xla_cpu_pjrt/"
     PROPERTIES ENVIRONMENT "TORCH_XLA_PLUGIN_PATH=${PJRT_DIR}/xla_cpu_pjrt.so"
                ENVIRONMENT_MODIFICATION "TORCH_XLA_TIERS=set:off")
-  gtest_discover_tests(torch_xla_tests DISCOVERY_MODE PRE_TEST
+  gtest_discover_tests(torch_xla_tests DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 300
     TEST_FILTER "ThreadsTest*" TEST_PREFIX "foreign/"
     PROPERTIES ENVIRONMENT "TORCH_XLA_PLUGIN_PATH=${EMBEDDED_PLUGIN}"
                ENVIRONMENT_MODIFICATION "PJRT_DEVICE=set:FOREIGN")

@@ -236,3 +236,41 @@ def test_a_loader_in_the_middle_of_its_data_ends_before_the_interpreter() -> Non
         first = [batch for batch, _ in zip(loader, range(3))]
         """
     )
+
+
+def test_a_fork_while_others_record() -> None:
+    """The child may free tensors, and is refused at the first operation; it waits for no lock."""
+    output_of(
+        """
+        import os, signal, threading
+
+        done = False
+
+        def record():
+            x = torch.ones(8, device="xla")
+            while not done:
+                for _ in range(50):
+                    x = x * 1.0 + 0.0
+                torch_xla.sync()
+
+        pending = torch.ones(3, device="xla") + 1
+        threads = [threading.Thread(target=record) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for _ in range(40):
+            child = os.fork()
+            if child == 0:
+                signal.alarm(30)  # ends a child that waits for what nobody will do
+                try:
+                    pending * 2
+                except RuntimeError as error:
+                    del pending
+                    os._exit(7 if "forked child" in str(error) else 8)
+                os._exit(9)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        done = True
+        for thread in threads:
+            thread.join()
+        assert pending.tolist() == [2, 2, 2]
+        """
+    )

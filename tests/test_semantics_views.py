@@ -200,6 +200,8 @@ def test_results_lie_as_the_cpus_kernels_lay_them() -> None:
             normal(images.to(memory_format=torch.channels_last), None, None, training=True),
             normal(images.transpose(2, 3), None, None, training=True),
             places,
+            columns.logical_not(),
+            columns.logical_xor(columns),
         )
 
     assert_same(program, atol=1e-5, rtol=1e-4)

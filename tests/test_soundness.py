@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch_xla
 from compare import assert_same, ramp
+from process import output_of
 from torch import Tensor
 from torch_xla._internal import integration
 from torch_xla.experimental.assume_pure import assume_pure
@@ -272,3 +273,104 @@ def test_an_interrupt_in_a_kernel_that_is_tried_reaches_the_user(
     library.impl("interrupted_on_cpu", interrupted, "CPU")
     with pytest.raises(KeyboardInterrupt):
         torch.ops.soundness.interrupted_on_cpu(torch.ones(3, device="xla"))
+
+
+LONG = """
+import os, signal, sys, threading, time
+os.environ["TORCH_XLA_TIERS"] = "off"
+signal.signal(signal.SIGINT, signal.default_int_handler)  # it may be ignored here
+x = torch.full((400, 400), 1 / 400, device="xla")
+
+def start(n=60):
+    y = x
+    for _ in range(n):
+        y = y @ x
+    torch_xla.sync()
+    return y
+
+def read():
+    return start()[0, 0].item()
+
+def wait():
+    start()
+    torch_xla.sync(wait=True)
+
+def run_ahead():
+    for _ in range(4):
+        start()
+
+def write():
+    start()
+    torch_xla.experimental.eager_mode(True)
+    x.add_(0)
+
+use = globals()[sys.argv[1]]
+start()  # compiled from here on
+torch_xla.sync(wait=True)
+threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+begun = time.monotonic()
+try:
+    use()
+    print("not interrupted")
+except KeyboardInterrupt:
+    interrupted = time.monotonic() - begun
+    torch_xla.experimental.eager_mode(False)
+    torch_xla.sync(wait=True)
+    print(interrupted < 0.7 * (time.monotonic() - begun))
+print(round(read(), 5), round(x.sum().item()))
+"""
+
+
+@pytest.mark.parametrize("use", ["read", "wait", "run_ahead", "write"])
+def test_an_interrupt_ends_a_wait_for_a_program_that_goes_on(use: str) -> None:
+    assert output_of(LONG, use).split() == ["True", "0.0025", "400"]
+
+
+@pytest.mark.host_only("the interpreter runs where memory is the host's")
+@pytest.mark.parametrize("tiers", ["off", "never"])
+def test_what_an_interrupt_left_uncomputed_says_so(tiers: str) -> None:
+    program = """
+    import os, signal
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    x = torch.ones(200, 200, device="xla")
+    kept = torch.ones(200, device="xla")
+    torch_xla.sync()
+    y = x
+    for _ in range(1500):
+        y = torch.sin(y @ x)
+    kept.add_(y[0])
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
+    try:
+        torch_xla.sync()
+        print("not interrupted")
+    except KeyboardInterrupt:
+        pass
+    for _ in range(2):
+        try:
+            y[0, 0].item()
+        except RuntimeError as error:
+            print("was interrupted" in str(error))
+    print(kept[0].item(), (x + 1)[0, 0].item())
+    """
+    assert output_of(program, TORCH_XLA_TIERS=tiers).split() == ["True", "True", "1.0", "2.0"]
+
+
+def test_an_error_of_python_is_raised_as_often_as_its_value_is_read(
+    library: torch.library.Library,
+) -> None:
+    library.define("refuses(Tensor x) -> Tensor")
+
+    def refuses(x: Tensor) -> Tensor:
+        if x.sum() > 100:
+            raise ValueError("too large")
+        return x.clone()
+
+    library.impl("refuses", torch.empty_like, "Meta")
+    library.impl("refuses", refuses, "CPU")
+    y = torch.ops.soundness.refuses(torch.full((3,), 50.0, device="xla")) + 1
+    with pytest.raises((ValueError, RuntimeError), match="too large"):
+        y.tolist()
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="too large"):
+            y.tolist()

@@ -2,12 +2,15 @@
 
 #include <atomic>
 #include <chrono>
+#include <utility>
 
 namespace torch_xla {
 
 namespace {
 std::atomic<InterruptHandler> interrupt_handler{nullptr};
 std::atomic<InterruptTest> interrupt_test{nullptr};
+thread_local bool nobody_is_asked = false;
+constexpr auto kPeriod = std::chrono::milliseconds(50);
 }  // namespace
 
 void set_interrupt_handler(InterruptHandler handler, InterruptTest test) {
@@ -24,7 +27,7 @@ void check_interrupt() {
   using Clock = std::chrono::steady_clock;
   thread_local Clock::time_point asked = Clock::now();
   const Clock::time_point now = Clock::now();
-  if (now - asked < std::chrono::milliseconds(50)) {
+  if (now - asked < kPeriod || nobody_is_asked) {
     return;
   }
   asked = now;
@@ -32,5 +35,15 @@ void check_interrupt() {
     handler();
   }
 }
+
+void wait_or_interrupt(Condition& changed, Mutex& mutex, MutexLock& lock) {
+  if (!changed.wait_until(lock, std::chrono::steady_clock::now() + kPeriod)) {
+    MutexUnlock unlocked(mutex);
+    check_interrupt();
+  }
+}
+
+NoInterrupts::NoInterrupts() : outer_(std::exchange(nobody_is_asked, true)) {}
+NoInterrupts::~NoInterrupts() { nobody_is_asked = outer_; }
 
 }  // namespace torch_xla

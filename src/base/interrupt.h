@@ -1,6 +1,7 @@
 // Long work asks from time to time whether the user wants it to end (Ctrl-C).
 #pragma once
 
+#include "base/mutex.h"
 #include "base/trace_lock.h"
 
 #include <exception>
@@ -17,6 +18,23 @@ void set_interrupt_handler(InterruptHandler handler, InterruptTest test);
 
 // Asks at most every 50 ms per thread.
 void check_interrupt() EXCLUDES(trace_mutex);
+
+// A turn of a loop that waits for `changed`, and asks; no other lock is held. What was waited for
+// is to be as before when this throws: whoever wants it waits again.
+void wait_or_interrupt(Condition& changed, Mutex& mutex, MutexLock& lock) REQUIRES(mutex)
+    EXCLUDES(trace_mutex);
+
+// Nobody is asked on this thread: locks are held, or the front end is gone.
+class NoInterrupts {
+ public:
+  NoInterrupts();
+  ~NoInterrupts();
+  NoInterrupts(const NoInterrupts&) = delete;
+  NoInterrupts& operator=(const NoInterrupts&) = delete;
+
+ private:
+  const bool outer_;
+};
 
 bool is_interrupt(const std::exception& error);
 

@@ -1,6 +1,7 @@
 #include "execution/launch.h"
 
 #include "base/error.h"
+#include "base/interrupt.h"
 #include "base/mutex.h"
 #include "metrics/metrics.h"
 #include "pjrt/fork_guard.h"
@@ -51,6 +52,10 @@ class Flights {
       await(oldest);
     } catch (const Error&) {
       // It belongs to whoever reads the results, not to the next program.
+    } catch (...) {
+      MutexLock lock(mutex_);
+      flights_.push_front(std::move(oldest));
+      throw;
     }
   }
 
@@ -62,11 +67,15 @@ class Flights {
       flights.swap(flights_);
     }
     std::exception_ptr first;
-    for (const Flight& flight : flights) {
+    for (; !flights.empty(); flights.pop_front()) {
       try {
-        await(flight);
+        await(flights.front());
       } catch (const Error&) {
         first = first ? first : std::current_exception();
+      } catch (...) {
+        MutexLock lock(mutex_);
+        flights_.insert(flights_.begin(), flights.begin(), flights.end());
+        throw;
       }
     }
     if (first) {
@@ -79,6 +88,7 @@ class Flights {
     if (pjrt::in_forked_child) {
       return;  // what flies is the parent's
     }
+    NoInterrupts at_exit;
     for (int device = 0; device < pjrt::device_count_hint(); ++device) {
       try {
         of(device).wait();

@@ -1,5 +1,6 @@
 #include "execution/launcher.h"
 
+#include "base/interrupt.h"
 #include "execution/pieces.h"
 #include "graph/collect.h"
 #include "graph/partition.h"
@@ -40,6 +41,24 @@ std::vector<bool> dependents(const Graph& graph, size_t culprit) {
     }
   }
   return result;
+}
+
+// What values keep is thrown again by whoever reads them. The front end's exceptions cannot be, nor
+// does an interrupt concern those who read later.
+std::exception_ptr lasting(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error&) {
+    return error;
+  } catch (const c10::Error&) {
+    return error;
+  } catch (const std::exception& other) {
+    return std::make_exception_ptr(
+        Error(is_interrupt(other) ? "this value was not computed: its computation was interrupted"
+                                  : other.what()));
+  } catch (...) {
+    return error;
+  }
 }
 
 }  // namespace
@@ -274,9 +293,10 @@ void Execution::compute_without(size_t culprit, const std::string& name) {
 // Storages whose former value still exists return to it, as if the step had not been recorded;
 // what was new in the step carries the error to whoever reads it.
 void Execution::roll_back(const std::exception_ptr& error) {
+  const std::exception_ptr kept = lasting(error);
   for (size_t i = 0; i < outputs_.size(); ++i) {
     if (!fulfilled_[i]) {
-      outputs_[i]->fail(error);
+      outputs_[i]->fail(kept);
     }
   }
   {

@@ -3,6 +3,8 @@
 #include "base/hasher.h"
 #include "base/mutex.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <bit>
 #include <unordered_map>
@@ -87,6 +89,12 @@ struct Interned {
     delete signature;  // what it holds may need the lock
   }
 };
+
+// A forked child drops signatures, too. Registered before the trace lock is (pjrt/fork_guard.cpp),
+// so that this one is taken after it.
+void before_fork() NOT_ANALYSED { Interned::instance().mutex.lock(); }
+void after_fork() NOT_ANALYSED { Interned::instance().mutex.unlock(); }
+[[maybe_unused]] const int watched = pthread_atfork(&before_fork, &after_fork, &after_fork);
 
 }  // namespace
 

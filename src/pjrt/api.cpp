@@ -1,6 +1,13 @@
 #include "pjrt/api.h"
 
+#include "base/interrupt.h"
+
 #include <type_traits>
+#include <utility>
+
+#ifdef __SANITIZE_THREAD__
+#include <sanitizer/tsan_interface.h>
+#endif
 
 namespace torch_xla::pjrt {
 
@@ -73,6 +80,64 @@ void Event::await(const char* doing) const {
   auto args = PJRT_ARGS(PJRT_Event_Await);
   args.event = event_;
   PJRT_CALL(api_, PJRT_Event_Await, args, doing);
+}
+
+namespace {
+
+struct ReadyCallback {
+  const Api& api;
+  EventPtr event;
+  std::function<void()> callback;
+};
+
+// The thread sanitizer does not see how a plugin hands this from thread to thread.
+#ifdef __SANITIZE_THREAD__
+void give(void* pointer) { __tsan_release(pointer); }
+void take(void* pointer) { __tsan_acquire(pointer); }
+#else
+void give(void*) {}
+void take(void*) {}
+#endif
+
+void call_back(PJRT_Error* error, void* pointer) {
+  take(pointer);
+  std::unique_ptr<ReadyCallback> ready(static_cast<ReadyCallback*>(pointer));
+  ready->api.discard(error);
+  ready->callback();
+}
+
+}  // namespace
+
+void on_ready(EventPtr event, std::function<void()> callback) {
+  const Api& api = event->api_;
+  auto args = PJRT_ARGS(PJRT_Event_OnReady);
+  args.event = event->event_;
+  args.callback = &call_back;
+  // call_back's from here on.
+  args.user_arg = new ReadyCallback{api, std::move(event), std::move(callback)};
+  give(args.user_arg);
+  PJRT_CALL(api, PJRT_Event_OnReady, args);
+}
+
+void await_or_interrupt(const EventPtr& event, const char* doing) {
+  if (!event->is_ready()) {
+    struct Waiter {
+      Mutex mutex;
+      Condition changed;
+      bool called GUARDED_BY(mutex) = false;
+    };
+    auto waiter = std::make_shared<Waiter>();
+    on_ready(event, [waiter] {
+      MutexLock lock(waiter->mutex);
+      waiter->called = true;
+      waiter->changed.notify_all();
+    });
+    MutexLock lock(waiter->mutex);
+    while (!waiter->called) {
+      wait_or_interrupt(waiter->changed, waiter->mutex, lock);
+    }
+  }
+  event->await(doing);
 }
 
 PJRT_Buffer_Type buffer_type(DType dtype) {

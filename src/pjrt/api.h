@@ -7,6 +7,8 @@
 #include "pjrt/fork_guard.h"
 
 #include <cstring>
+#include <functional>
+#include <memory>
 #include <string>
 
 #include "pjrt_c_api.h"
@@ -90,9 +92,16 @@ class Event {
   void await(const char* doing = "") const;
 
  private:
+  friend void on_ready(std::shared_ptr<Event> event, std::function<void()> callback);
   const Api& api_;
   PJRT_Event* event_;
 };
+using EventPtr = std::shared_ptr<Event>;
+
+// Calls back once, from any thread or at once, when it has happened or has failed.
+void on_ready(EventPtr event, std::function<void()> callback);
+// As its await(), unless the user ends the wait (base/interrupt.h).
+void await_or_interrupt(const EventPtr& event, const char* doing = "");
 
 // Throws for dtypes that no device has.
 PJRT_Buffer_Type buffer_type(DType dtype);

@@ -5,23 +5,6 @@
 
 namespace torch_xla::pjrt {
 
-namespace {
-
-struct ReadyCallback {
-  const Api& api;
-  PJRT_Event* event;
-  std::function<void()> callback;
-};
-
-void call_back(PJRT_Error* error, void* pointer) {
-  std::unique_ptr<ReadyCallback> ready(static_cast<ReadyCallback*>(pointer));
-  ready->api.discard(error);
-  ready->callback();
-  Event destroyed_here(ready->api, ready->event);
-}
-
-}  // namespace
-
 PluginBuffer::PluginBuffer(PluginClient& client, PJRT_Buffer* buffer, const TensorType& type,
                            int device)
     : client_(client),
@@ -77,7 +60,7 @@ PJRT_Event* PluginBuffer::ready_event() const {
 
 void PluginBuffer::await_ready() {
   if (!ready_.load(std::memory_order_acquire)) {
-    Event(client_.api(), ready_event()).await();
+    await_or_interrupt(std::make_shared<Event>(client_.api(), ready_event()));
     ready_.store(true, std::memory_order_release);
   }
 }
@@ -87,13 +70,7 @@ bool PluginBuffer::is_ready() {
 }
 
 void PluginBuffer::on_ready(std::function<void()> callback) {
-  std::unique_ptr<ReadyCallback> ready(
-      new ReadyCallback{client_.api(), ready_event(), std::move(callback)});
-  auto args = PJRT_ARGS(PJRT_Event_OnReady);
-  args.event = ready->event;
-  args.callback = &call_back;
-  args.user_arg = ready.release();  // call_back's from here on
-  PJRT_CALL(client_.api(), PJRT_Event_OnReady, args);
+  pjrt::on_ready(std::make_shared<Event>(client_.api(), ready_event()), std::move(callback));
 }
 
 void PluginBuffer::copy_to_host(void* destination, size_t nbytes) {

@@ -1,6 +1,7 @@
 #include "pjrt/client.h"
 
 #include "base/env.h"
+#include "base/interrupt.h"
 #include "base/mutex.h"
 #include "pjrt/foreign_plugin.h"
 #include "pjrt/fork_guard.h"
@@ -47,6 +48,7 @@ Client& start_once() {
   }
   Process& p = process();
   MutexLock lock(p.mutex);
+  NoInterrupts locked;
   Client* running = p.client.load(std::memory_order_acquire);
   if (running == nullptr) {
     // Never destroyed: buffers of static objects, and of Python objects that outlive the

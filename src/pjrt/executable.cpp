@@ -73,24 +73,25 @@ class PluginCompletion final : public Completion {
  public:
   PluginCompletion(const Api& api, const std::vector<PJRT_Event*>& events) {
     for (PJRT_Event* event : events) {
-      events_.emplace_back(api, event);
+      events_.push_back(std::make_shared<Event>(api, event));
     }
   }
   bool is_ready() override {
     if (!ready_.load(std::memory_order_acquire)) {
-      ready_ = std::all_of(events_.begin(), events_.end(), [](Event& e) { return e.is_ready(); });
+      ready_ = std::all_of(events_.begin(), events_.end(),
+                           [](const EventPtr& e) { return e->is_ready(); });
     }
     return ready_;
   }
   void await() override {
-    for (Event& event : events_) {
-      event.await("running a program");
+    for (const EventPtr& event : events_) {
+      await_or_interrupt(event, "running a program");
     }
     ready_ = true;
   }
 
  private:
-  std::deque<Event> events_;  // one a device
+  std::vector<EventPtr> events_;  // one a device
   std::atomic<bool> ready_{false};
 };
 

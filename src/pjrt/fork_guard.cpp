@@ -1,6 +1,7 @@
 #include "pjrt/fork_guard.h"
 
 #include "base/error.h"
+#include "base/trace_lock.h"
 
 #include <pthread.h>
 
@@ -8,9 +9,21 @@ namespace torch_xla::pjrt {
 
 std::atomic<bool> in_forked_child{false};
 
+namespace {
+
+// The child, which frees the tensors that it does not need, finds the trace as nobody left it half
+// changed, and its lock free.
+void before_fork() NOT_ANALYSED { trace_mutex.lock(); }
+void after_fork() NOT_ANALYSED { trace_mutex.unlock(); }
+void in_child() {
+  in_forked_child.store(true, std::memory_order_relaxed);
+  after_fork();
+}
+
+}  // namespace
+
 void watch_forks() {
-  [[maybe_unused]] static const int once = pthread_atfork(
-      nullptr, nullptr, [] { in_forked_child.store(true, std::memory_order_relaxed); });
+  [[maybe_unused]] static const int once = pthread_atfork(&before_fork, &after_fork, &in_child);
 }
 
 void throw_in_forked_child() {

@@ -58,38 +58,23 @@ class Uploads {
   int64_t under_way_ GUARDED_BY(mutex_) = 0;
 };
 
-// What the device reads from, until its event says that it no longer does.
-struct HostBytes {
-  const Api& api;
-  PJRT_Event* done;
-  std::shared_ptr<void> keep_alive;
-  bool uploaded;  // else they are the buffer, as long as it lives
-};
-
-void release_host_bytes(PJRT_Error* error, void* pointer) {
-  std::unique_ptr<HostBytes> bytes(static_cast<HostBytes*>(pointer));
-  bytes->api.discard(error);
-  Event destroyed_here(bytes->api, bytes->done);
-  if (bytes->uploaded) {
-    Uploads::instance().end();
-  }
-}
-
+// `keep_alive` is what the device reads from, until its event says that it no longer does.
+// `uploaded`: else the bytes are the buffer, as long as it lives.
 void release_when_done(const Api& api, PJRT_Event* done, std::shared_ptr<void> keep_alive,
                        bool uploaded) {
+  auto event = std::make_shared<Event>(api, done);
   if (!keep_alive) {
-    Event destroyed_here(api, done);  // the call has copied the bytes
-    return;
+    return;  // the call has copied the bytes
   }
-  auto* bytes = new HostBytes{api, done, std::move(keep_alive), uploaded};
-  auto args = PJRT_ARGS(PJRT_Event_OnReady);
-  args.event = done;
-  args.callback = &release_host_bytes;
-  args.user_arg = bytes;
   if (uploaded) {
     Uploads::instance().begin();
   }
-  PJRT_CALL(api, PJRT_Event_OnReady, args);
+  on_ready(std::move(event), [keep_alive = std::move(keep_alive), uploaded]() mutable {
+    keep_alive.reset();
+    if (uploaded) {
+      Uploads::instance().end();
+    }
+  });
 }
 
 PJRT_Program mlir_program(const std::string& text) {

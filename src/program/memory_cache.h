@@ -3,8 +3,10 @@
 // so they must hold no lock that building needs (nor Python's). Thread-safe.
 #pragma once
 
+#include "base/interrupt.h"
 #include "base/mutex.h"
 
+#include <chrono>
 #include <functional>
 #include <future>
 #include <list>
@@ -45,7 +47,10 @@ class MemoryCache {
       }
     }
     if (serial == 0) {
-      return value.get();  // may wait for the thread that builds it
+      while (value.wait_for(std::chrono::milliseconds(50)) != std::future_status::ready) {
+        check_interrupt();  // another thread builds it
+      }
+      return value.get();
     }
     try {
       ValuePtr built = build();

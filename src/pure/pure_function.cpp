@@ -2,6 +2,7 @@
 
 #include "base/env.h"
 #include "base/error.h"
+#include "base/interrupt.h"
 #include "base/location.h"
 #include "pure/compare.h"
 #include "pure/key.h"
@@ -90,7 +91,7 @@ PureFunction::Traced PureFunction::find_or_trace(const Query& query, const Tenso
       break;
     }
     while (traced_elsewhere(query)) {
-      traced_.wait(lock);
+      wait_or_interrupt(traced_, mutex_, lock);
     }
   }
   try {

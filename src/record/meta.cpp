@@ -19,6 +19,22 @@ at::Tensor meta_tensor(const at::Tensor& tensor) {
 
 const c10::Device kMeta(c10::DeviceType::Meta);
 
+// Whether a result lies in order that has the sizes of an argument that does not: it was made empty
+// and resized, by a meta kernel that does not look at how the arguments lie.
+bool may_have_lost_order(const IValues& arguments, const IValues& results) {
+  for (const at::Tensor& argument : flatten_tensors(arguments)) {
+    if (!argument.defined() || argument.is_contiguous()) {
+      continue;
+    }
+    for (const at::Tensor& result : flatten_tensors(results)) {
+      if (result.defined() && result.is_contiguous() && result.sizes() == argument.sizes()) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
 // The code that the CPU would run consists of calls of other operators. PyTorch's meta kernels for
 // such operators are Python's, and their first call imports its compiler: two seconds.
 std::optional<IValues> run_composite(const c10::OperatorHandle& op, const IValues& arguments) {
@@ -30,7 +46,7 @@ std::optional<IValues> run_composite(const c10::OperatorHandle& op, const IValue
   try {
     IValues stack = arguments;
     op.callBoxedForDispatchKey(DispatchKey::CompositeExplicitAutograd, stack);
-    return stack;
+    return may_have_lost_order(arguments, stack) ? std::nullopt : std::optional(std::move(stack));
   } catch (const c10::Error&) {
     return std::nullopt;  // it looks at values, or has a complaint that the meta kernel shares
   }

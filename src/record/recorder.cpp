@@ -7,6 +7,7 @@
 #include "execution/export.h"
 #include "execution/sync.h"
 #include "metrics/metrics.h"
+#include "pjrt/fork_guard.h"
 #include "record/decompose.h"
 #include "record/eager_call.h"
 #include "record/generator.h"
@@ -260,6 +261,7 @@ void count_as(const char* prefix, const OpInfo& info) {
 }  // namespace
 
 void record_op(OpInfo& info, torch::jit::Stack* stack) {
+  pjrt::refuse_forked_child();
   size_t count = info.scalar_arguments.size();
   c10::IValue* first = stack->data() + (stack->size() - count);
   if (std::any_of(first, first + count, has_lazy_bit)) {

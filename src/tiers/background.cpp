@@ -229,11 +229,7 @@ VariantPtr Job::wait() {
     ProgressLine progress(name_, std::chrono::seconds(delay));
     MutexLock lock(mutex_);
     while (!done()) {
-      const auto soon = std::chrono::steady_clock::now() + std::chrono::milliseconds(50);
-      if (!changed_.wait_until(lock, soon) && !done()) {
-        MutexUnlock unlocked(mutex_);
-        check_interrupt();
-      }
+      wait_or_interrupt(changed_, mutex_, lock);
     }
   }
   MutexLock lock(mutex_);

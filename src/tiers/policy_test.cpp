@@ -37,7 +37,8 @@ TEST(PolicyTest, FewOperationsStayInterpretedWhereALaunchCostsMore) {
 TEST(PolicyTest, ModulesOfOthersAreProgramsAnyway) {
   EXPECT_TRUE(compiles_at_once({.operations = 2, .modules = 2, .compiling = 1}, {}));
   EXPECT_FALSE(compiles_at_once({.operations = 3, .modules = 2, .compiling = 1}, {}));
-  EXPECT_FALSE(compiles_at_once({.operations = 0, .compiling = 1}, {.compile_at_once_up_to = -1}));
+  EXPECT_FALSE(compiles_at_once({.operations = 0, .compiling = 1},
+                                {.runs = {}, .compile_at_once_up_to = -1}));
 }
 
 }  // namespace torch_xla::tiers

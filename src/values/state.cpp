@@ -1,6 +1,7 @@
 #include "values/state.h"
 
 #include "base/error.h"
+#include "base/interrupt.h"
 #include "host_ops/kernel_call.h"
 #include "pjrt/live_buffers.h"
 #include "pjrt/sharded_buffer.h"
@@ -62,7 +63,7 @@ pjrt::BufferPtr DeviceData::wait_for_buffer(MutexLock& lock) {
 
 void DeviceData::wait_for_value(MutexLock& lock) {
   while (buffer_ == nullptr && !owns_host_ && error_ == nullptr) {
-    changed_.wait(lock);
+    wait_or_interrupt(changed_, mutex_, lock);
   }
   if (error_) {
     std::rethrow_exception(error_);
@@ -101,7 +102,7 @@ bool DeviceData::is_lost() {
 ShardingPtr DeviceData::sharding() {
   MutexLock lock(mutex_);
   while (buffer_ == nullptr && !owns_host_ && error_ == nullptr) {
-    changed_.wait(lock);
+    wait_or_interrupt(changed_, mutex_, lock);
   }
   if (owns_host_ && buffer_ == nullptr) {
     return host_sharding_;
@@ -182,11 +183,15 @@ void DeviceData::begin_write() {
       count_host(true);
     }
   }
-  for (const auto& reader : readers) {
+  for (auto reader = readers.begin(); reader != readers.end(); ++reader) {
     try {
-      reader->await();
+      (*reader)->await();
     } catch (const Error&) {
       // A program that failed has also stopped reading; its error belongs to its results.
+    } catch (...) {
+      MutexLock lock(mutex_);
+      readers_.insert(readers_.end(), reader, readers.end());
+      throw;
     }
   }
 }

@@ -9,8 +9,7 @@ extern "C" const char* __tsan_default_options() {
   return "allocator_may_return_null=1 ignore_noninstrumented_modules=1";
 }
 
-// It does not see atomics there: a plugin hands the bytes it has read back to us with those, and
 // PyTorch's lock around registrations is taken inside it and released in our destructors.
 extern "C" const char* __tsan_default_suppressions() {
-  return "race:release_host_bytes\nmutex:c10::RegistrationHandleRAII\n";
+  return "mutex:c10::RegistrationHandleRAII\n";
 }
