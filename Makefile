@@ -14,7 +14,7 @@ test-python: build
 
 test-foreign: build
 	.venv/bin/python -m pytest -n 2 --dist loadfile --mode foreign $(wildcard $(addprefix \
-	  tests/test_,$(addsuffix *.py,foreign values semantics_ operators_ training models pure_ \
+	  tests/test_,$(addsuffix *.py,foreign values semantics_ operators_ training models modules optimizers pure_ \
 	  control_flow compile eager openxla spmd offsets robustness_errors robustness_threads opinfo)))
 
 sanitize:

@@ -12,6 +12,8 @@ from opinfo_check import FORMATTED_OPS
 from torch_xla import stablehlo
 from torch_xla._internal import decompositions
 
+pytestmark = pytest.mark.host_only("what is exported computes in float64")
+
 # What is composed for programs that can call no kernel of PyTorch's.
 COMPOSED = """
     _segment_reduce_offsets _upsample_bilinear2d_aa as_strided_scatter cdist cholesky_inverse

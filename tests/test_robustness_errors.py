@@ -116,6 +116,9 @@ def test_tensors_on_two_devices() -> None:
         lambda: torch.cat([x, torch.ones(2)]),
         lambda: torch.dot(x, torch.ones(2)),
         lambda: torch.ones(2).add_(x),  # a copy would be written
+        lambda: torch.tensor(1.0).add_(x[0]),
+        lambda: torch._foreach_add_([torch.tensor(1.0)], [x[0]]),
+        lambda: torch.empty(()).random_(generator=torch.Generator("xla")),
     ):
         with pytest.raises(RuntimeError, match="xla:0.*cpu|cpu.*xla:0"):
             mixed()

@@ -1,6 +1,7 @@
 """Sparse tensors on the device; what it has no tensors for says so at the call."""
 
 import copy
+import functools
 import io
 from collections.abc import Callable
 
@@ -10,6 +11,7 @@ import torch_xla
 import work
 from compare import assert_same
 from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
 from torch_xla.experimental.assume_pure import assume_pure
 
 
@@ -246,6 +248,61 @@ def test_jagged_tensors() -> None:
         return [*(jagged * 2 + 1).unbind(), gradient, padded]
 
     assert_same(program)
+
+
+def test_jagged_tensors_are_padded_and_back_with_gradients() -> None:
+    def program(device: str) -> list[Tensor]:
+        offsets = torch.tensor([0, 3, 3, 8], device=device)
+        values = torch.arange(16.0, device=device).reshape(8, 2).requires_grad_()
+        pad = torch.ops.aten._jagged_to_padded_dense_forward
+        cut, padded = (pad(values.detach(), [offsets], [longest], -1.0) for longest in (4, 6))
+        back = torch.ops.aten._padded_dense_to_jagged_forward(padded.square(), [offsets], 8)
+        nested = torch.nested.nested_tensor_from_jagged(values, offsets).to_padded_tensor(0.0)
+        (gradient,) = torch.autograd.grad(nested.square().sum(), values)
+        return [cut, padded, back, nested, gradient]
+
+    assert_same(program)
+
+
+def _attention(device: str, causal: bool, apart: bool) -> tuple[list[Tensor], list[Tensor]]:
+    """Over sequences of their own lengths, or over each apart."""
+    torch.manual_seed(0)
+    parts = [torch.randn(n, 6).to(device).requires_grad_() for n in (3, 5, 1)]
+    attend = functools.partial(scaled_dot_product_attention, is_causal=causal)
+    if apart:
+        heads = [part[None].unflatten(-1, (2, 3)).transpose(1, 2) for part in parts]
+        results = [attend(x, x, 2 * x).transpose(1, 2).flatten(-2)[0] for x in heads]
+    else:
+        jagged = torch.nested.as_nested_tensor(parts, layout=torch.jagged)
+        x = jagged.unflatten(-1, [2, 3]).transpose(1, 2)
+        results = list(attend(x, x, 2 * x).transpose(1, 2).flatten(-2).unbind())
+    loss = torch.stack([result.square().sum() for result in results]).sum()
+    return results, list(torch.autograd.grad(loss, parts))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_over_jagged_tensors(causal: bool) -> None:
+    if not causal:  # which PyTorch knows on GPUs only
+        assert_same(lambda device: _attention(device, causal, apart=False))
+    expected, expected_gradients = _attention("cpu", causal, apart=True)
+    results, gradients = _attention("xla", causal, apart=False)
+    for got, wanted in zip(results + gradients, expected + expected_gradients, strict=True):
+        torch.testing.assert_close(got.cpu(), wanted)
+
+
+@pytest.mark.lazy_only
+def test_attention_over_jagged_tensors_cuts_no_graph(counters: Callable[[str], int]) -> None:
+    values = torch.randn(9, 2, 4).to("xla").requires_grad_()
+    offsets = torch.tensor([0, 3, 8, 9]).to("xla")
+    jagged = torch.nested.nested_tensor_from_jagged(values, offsets, min_seqlen=1, max_seqlen=5)
+    x = jagged.transpose(1, 2)
+    for _ in range(3):
+        x = scaled_dot_product_attention(x, x, x)
+    x.transpose(1, 2).values().sum().backward()
+    assert counters("ExecuteTime") == 0
+    torch_xla.sync(wait=True)
+    assert counters("ExecuteTime") == 1
+    assert values.grad is not None
 
 
 NESTED: dict[str, Callable[[], object]] = {

@@ -6,6 +6,7 @@ import pytest
 import torch
 from compare import assert_same, ramp
 from torch import Tensor
+from torch.nn import functional
 
 VIEWS: dict[str, Callable[[Tensor], Tensor]] = {
     "slice": lambda t: t[1:3],
@@ -205,6 +206,26 @@ def test_results_lie_as_the_cpus_kernels_lay_them() -> None:
         )
 
     assert_same(program, atol=1e-5, rtol=1e-4)
+
+
+KEEP_THE_FORMAT: dict[str, Callable[[Tensor], Tensor]] = {
+    "convolution": lambda x: functional.conv2d(x, x[:, :, :2, :2]),
+    "convolution by such a weight": lambda x: functional.conv2d(x.contiguous(), x[:, :, :2, :2]),
+    "transposed": lambda x: functional.conv_transpose2d(x, x[:, :3, :2, :2].contiguous()),
+    "shuffled": lambda x: functional.pixel_shuffle(x, 2),
+    "channels shuffled": lambda x: functional.channel_shuffle(x, 2),
+    "padded": lambda x: functional.pad(x, (1, 1, 1, 1), mode="reflect"),
+    "padded by its edges": lambda x: functional.pad(x, (1, 1, 1, 1), mode="replicate"),
+}
+
+
+@pytest.mark.parametrize("name", KEEP_THE_FORMAT)
+def test_images_keep_their_memory_format(name: str) -> None:
+    def program(device: str) -> Tensor:
+        images = ramp(4, 4, 5, 6, device=device) / 100
+        return KEEP_THE_FORMAT[name](images.to(memory_format=torch.channels_last))
+
+    assert_same(program, atol=1e-4, rtol=1e-4)
 
 
 def test_a_view_that_strides_forbid_raises() -> None:

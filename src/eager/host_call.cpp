@@ -66,7 +66,7 @@ class HostCall {
       return;
     }
     TORCH_CHECK(
-        tensor.device().is_cpu() && (tensor.dim() == 0 || (op_.takes_cpu_tensors && !written)),
+        tensor.device().is_cpu() && !written && (tensor.dim() == 0 || op_.takes_cpu_tensors),
         mixed_devices(tensor.device()));
   }
 

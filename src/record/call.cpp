@@ -152,7 +152,8 @@ class Reader {
     } else if (is_xla(tensor)) {
       xla_tensor(tensor);
     } else {
-      TORCH_CHECK(tensor.device().is_cpu() && (tensor.dim() == 0 || info_.takes_cpu_tensors),
+      TORCH_CHECK(tensor.device().is_cpu() && !is_written() &&
+                      (tensor.dim() == 0 || info_.takes_cpu_tensors),
                   wrong_device(tensor));
       at::Tensor uploaded = upload(tensor, call_.device < 0 ? current_device() : call_.device);
       list.toList().set(i, uploaded);
@@ -170,7 +171,7 @@ class Reader {
       xla_tensor(tensor);
       return;
     }
-    if (is_cpu_scalar(tensor)) {
+    if (is_cpu_scalar(tensor) && !is_written()) {
       cpu_scalar(value, tensor.unsafeGetTensorImpl()->is_wrapped_number());
       return;
     }

@@ -187,6 +187,30 @@ void check_convolution(const c10::OperatorHandle& op, IValues arguments) {
   }
 }
 
+// How many of its first arguments decide the memory format of what an operator returns first, where
+// the CPU's kernels keep it and the meta kernels do not.
+size_t arguments_with_format(const std::string& name) {
+  static const auto* counts = new std::unordered_map<std::string, size_t>{
+      {"aten::convolution", 2},      {"aten::pixel_shuffle", 1},     {"aten::channel_shuffle", 1},
+      {"aten::reflection_pad2d", 1}, {"aten::replication_pad2d", 1}, {"aten::replication_pad3d", 1},
+  };
+  auto found = counts->find(name);
+  return found == counts->end() ? 0 : found->second;
+}
+
+void keep_memory_format(const c10::OperatorHandle& op, const IValues& meta_arguments,
+                        const std::optional<IValues>& results) {
+  for (size_t i = 0; results && i < arguments_with_format(op.schema().name()); ++i) {
+    const c10::MemoryFormat format = meta_arguments[i].toTensor().suggest_memory_format();
+    const at::Tensor& first = (*results)[0].toTensor();
+    if (format != c10::MemoryFormat::Contiguous &&
+        first.dim() == meta_arguments[i].toTensor().dim()) {
+      first.unsafeGetTensorImpl()->empty_tensor_restride(format);
+      return;
+    }
+  }
+}
+
 bool has_mask(const IValues& meta_arguments) {
   for (const at::Tensor& index : flatten_tensors({meta_arguments[1]})) {
     if (index.defined() && (index.scalar_type() == at::kBool || index.scalar_type() == at::kByte)) {
@@ -227,6 +251,7 @@ std::optional<IValues> ask(const OpInfo& info, const c10::OperatorHandle& op,
   try {
     check_index_put(op, meta_arguments);
     results = run_meta(op, meta_arguments);
+    keep_memory_format(op, meta_arguments, results);
   } catch (const std::exception& error) {
     if (is_interrupt(error)) {
       throw;

@@ -10,7 +10,8 @@ the CPU platform.
 Some modules are corrected once they are imported. Accelerate knows a process's number on its host
 for TPUs only, and prints nothing without it; it gathers no Python objects where the device is XLA;
 there it looks for a model's parameters by name, which `torch.compile` changes. PyTorch's
-FlexAttention lists the devices it takes. Transformers does not know when we trace.
+FlexAttention lists the devices it takes, and its attention over jagged tensors is composed of what
+this device has not. Transformers does not know when we trace.
 """
 
 import contextlib
@@ -26,7 +27,7 @@ from typing import Any
 import torch
 
 from torch_xla import _XLAC
-from torch_xla._internal import world
+from torch_xla._internal import jagged_attention, world
 from torch_xla._internal.devices import type_name
 
 _SWITCH = "USE_TORCH_XLA"
@@ -180,6 +181,7 @@ _CORRECTIONS: dict[str, Callable[[Any], None]] = {
     "accelerate.accelerator": _name_compiled_parameters,
     "accelerate.state": _number_processes,
     "accelerate.utils.operations": _gather_objects,
+    "torch.nested._internal.ops": jagged_attention.correct,
     "torch.nn.attention.flex_attention": _allow_flex_attention,
     "transformers.utils.import_utils": _know_our_traces,
 }
