@@ -129,7 +129,7 @@ def ddp(ordinal: int) -> None:
 
 
 def decoder(ordinal: int) -> None:
-    """The losses of DDP are those of one process with all the data. A step is one run of one program,
+    """The losses of DDP are those of one process with all the data. A step is one run of a program,
     which reduces all gradients in one exchange."""
     import torch.distributed as dist
     from torch_xla._internal import collective_ops
@@ -165,7 +165,7 @@ def decoder(ordinal: int) -> None:
 
 
 def compiled_step(ordinal: int) -> None:
-    """xm.optimizer_step, and collectives with gradients, within a program that may not end before."""
+    """xm.optimizer_step and collectives with gradients, within one program."""
     network = model().to("xla")
     reference = trained(model(), data(), lambda optimizer: optimizer.step())
     optimizer = torch.optim.Adam(network.parameters(), lr=0.1)

@@ -1,8 +1,8 @@
 """Collectives as operators. On the device they are recorded as any other operator, and the program
 that they are part of calls `exchange` on its own memory.
 
-All members must come to their exchanges in the same order, while a program orders its operations as
-it likes. So each exchange takes the number of those before it, a tensor on the device, and gives the
+All members must come to their exchanges in the same order, while a program orders its operations
+as it likes. So each exchange takes the number of those before it, a tensor on the device, and gives the
 next number: none begins before the one before it has ended, in one program and from program to
 program.
 """
@@ -98,7 +98,7 @@ def _number(device: torch.device) -> torch.Tensor:
 
 
 def settle() -> None:
-    """Makes the exchanges that are pending. Whoever exchanges without an operator comes after them."""
+    """Makes the exchanges that are pending: whoever exchanges without an operator is next."""
     if _recorded is not None:
         _recorded.item()
 

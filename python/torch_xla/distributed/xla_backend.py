@@ -1,5 +1,5 @@
-"""`torch.distributed` for xla tensors: the backend "xla", registered by importing torch_xla. What all
-members do alike is recorded (torch_xla/_internal/collective_ops.py), the rest is done at once.
+"""`torch.distributed` for xla tensors: the backend "xla", registered by importing torch_xla. What
+all members do alike is recorded (torch_xla/_internal/collective_ops.py), the rest done at once.
 
 `dist.init_process_group("xla", init_method="xla://")` in processes started by torchrun,
 torch_xla.launch or xmp.spawn; other ways of torch.distributed to meet ("env://", a store) work,
