@@ -210,7 +210,8 @@ def main() -> None:
             found = results[name] = measure(name, server, options.runs)
             print(
                 f"{name:9s} python {found['python'] * 1e3:8.2f} ms"
-                f"   c++ {found['c++'] * 1e3:8.2f} ms   ratio {found['ratio']:.3f}   of processors {found['ratio of processors']:.3f}"
+                f"   c++ {found['c++'] * 1e3:8.2f} ms   ratio {found['ratio']:.3f}"
+                f"   of processors {found['ratio of processors']:.3f}"
                 f"   largest difference {found['largest difference']:.1e}",
                 flush=True,
             )

@@ -46,6 +46,14 @@ def test_shardings_in_the_words_of_pytorch():
     assert spec(other) == "{devices=[4,1,2]0,4,1,5,2,6,3,7 last_tile_dim_replicate}"
     assert torch.equal(other.full_tensor(), tensor.full_tensor())
     assert spec(tensor) == "{devices=[2,4]0,1,2,3,4,5,6,7}"
+    for wrong, error in (
+        ([Shard(2), Shard(0)], IndexError),
+        ([Partial(), Shard(0)], NotImplementedError),
+    ):
+        with pytest.raises(error):
+            tensor.redistribute(DEVICE_MESH, wrong)
+    with pytest.raises(ValueError, match="one per axis"):
+        tensor.redistribute(DEVICE_MESH, [Shard(0)])
     with pytest.raises(ValueError, match="Placements not available"):
         _ = (tensor + 1)._spec
     with no_dispatch():

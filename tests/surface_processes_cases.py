@@ -192,6 +192,47 @@ def compiled_step(ordinal: int) -> None:
         assert values(x.grad) == ([0, 2, 4, 6], [8, 10, 12, 14])[ordinal]
 
 
+def functional(ordinal: int) -> None:
+    """PyTorch's differentiable collectives give what gloo gives for CPU tensors, on any number of
+    processes."""
+    import torch.distributed as dist
+    import torch.distributed.nn.functional as fn
+
+    dist.init_process_group("xla", init_method="xla://")
+    count = dist.get_world_size()
+    groups = {"xla": dist.group.WORLD, "cpu": dist.new_group(backend="gloo")}
+    sent = torch.arange(2.0 * count) + 10 * ordinal
+    weights = torch.arange(2.0 * count * count).view(count, -1) * (ordinal + 1)
+    calls = {
+        "all_reduce": lambda x, group: fn.all_reduce(x * 2, group=group),
+        "all_gather": lambda x, group: torch.stack(fn.all_gather(x * 2, group=group)),
+        "reduce_scatter": lambda x, group: fn.reduce_scatter(
+            torch.empty(2, device=x.device), list((x * 2).chunk(count)), group=group
+        ),
+        "all_to_all": lambda x, group: torch.stack(
+            fn.all_to_all(
+                [torch.empty(2, device=x.device) for _ in range(count)],
+                list((x * 2).chunk(count)),
+                group=group,
+            )
+        ),
+        "all_to_all_single": lambda x, group: fn.all_to_all_single(
+            torch.empty_like(x), x * 2, group=group
+        ),
+        "broadcast": lambda x, group: fn.broadcast(x * 2, 1, group=group),
+    }
+    for name, call in calls.items():
+        seen = {}
+        for device, group in groups.items():
+            x = sent.to(device).requires_grad_()
+            result = call(x, group)
+            scale = weights.flatten()[: result.numel()].view(result.shape).to(device)
+            (result * scale).sum().backward()
+            seen[device] = (values(result), values(x.grad))
+        assert seen["xla"] == seen["cpu"], (name, seen)
+    xm.rendezvous("done")
+
+
 def eagerly(ordinal: int) -> None:
     torch_xla.experimental.eager_mode(True)
     several(ordinal, ["collectives", "gradients", "training"])

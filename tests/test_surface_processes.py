@@ -52,9 +52,10 @@ def test_sharded_parameters(tmp_path):
     xmp.spawn(cases.sharded, (str(tmp_path),), nprocs=2)
 
 
-def test_two_processes_of_torchrun():
-    program = "import torch_xla, surface_processes_cases as c; torch_xla.launch(c.collectives)"
-    script = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
+@pytest.mark.parametrize(("count", "case"), [(2, "collectives"), (4, "functional")])
+def test_processes_of_torchrun(count, case):
+    program = f"import torch_xla, surface_processes_cases as c; torch_xla.launch(c.{case})"
+    script = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={count}"]
     script += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", "--no-python"]
     done = subprocess.run(
         [*script, sys.executable, "-c", program], capture_output=True, text=True, timeout=300

@@ -2,8 +2,8 @@
 that they are part of calls `exchange` on its own memory.
 
 All members must come to their exchanges in the same order, while a program orders its operations
-as it likes. So each exchange takes the number of those before it, a tensor on the device, and gives the
-next number: none begins before the one before it has ended, in one program and from program to
+as it likes. So each exchange takes the number of those before it, a tensor on the device, and gives
+the next number: none begins before the one before it has ended, in one program and from program to
 program.
 """
 
