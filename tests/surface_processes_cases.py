@@ -224,7 +224,7 @@ def functional(ordinal: int) -> None:
     for name, call in calls.items():
         seen = {}
         for device, group in groups.items():
-            x = sent.to(device).requires_grad_()
+            x = sent.to(device, copy=True).requires_grad_()
             result = call(x, group)
             scale = weights.flatten()[: result.numel()].view(result.shape).to(device)
             (result * scale).sum().backward()
