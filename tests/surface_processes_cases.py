@@ -165,7 +165,15 @@ def decoder(ordinal: int) -> None:
 
 
 def compiled_step(ordinal: int) -> None:
-    """xm.optimizer_step and collectives with gradients, within one program."""
+    """xm.optimizer_step and collectives with gradients, within one program; the first of all in a
+    trace."""
+    pure = assume_pure(lambda x: xf.all_gather(x * 2) * torch.arange(8.0, device="xla"))
+    for _ in range(2):
+        x = ramp(ordinal).requires_grad_()
+        result = pure(x)
+        result.sum().backward()
+        assert values(result) == [0, 2, 8, 18, 8, 20, 36, 56]
+        assert values(x.grad) == ([0, 2, 4, 6], [8, 10, 12, 14])[ordinal]
     network = model().to("xla")
     reference = trained(model(), data(), lambda optimizer: optimizer.step())
     optimizer = torch.optim.Adam(network.parameters(), lr=0.1)
@@ -183,13 +191,6 @@ def compiled_step(ordinal: int) -> None:
         compiled()
     for parameter, expected in zip(network.parameters(), reference.parameters(), strict=True):
         torch.testing.assert_close(parameter.cpu(), expected, atol=1e-5, rtol=1e-4)
-    pure = assume_pure(lambda x: xf.all_gather(x * 2) * torch.arange(8.0, device="xla"))
-    for _ in range(2):
-        x = ramp(ordinal).requires_grad_()
-        result = pure(x)
-        result.sum().backward()
-        assert values(result) == [0, 2, 8, 18, 8, 20, 36, 56]
-        assert values(x.grad) == ([0, 2, 4, 6], [8, 10, 12, 14])[ordinal]
 
 
 def functional(ordinal: int) -> None:

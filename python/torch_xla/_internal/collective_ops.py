@@ -10,6 +10,7 @@ program.
 import atexit
 import contextlib
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -92,7 +93,9 @@ def _define(
 def _number(device: torch.device) -> torch.Tensor:
     global _recorded
     if _recorded is None:
-        _recorded = torch.tensor(_made).to(device)
+        # It outlives the trace that this thread may be in.
+        with ThreadPoolExecutor(1) as another:
+            _recorded = another.submit(lambda: torch.tensor(_made).to(device)).result()
         atexit.register(_finish)
     return _recorded
 
