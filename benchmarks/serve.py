@@ -1,9 +1,9 @@
 """Latency of exported programs: served from C++ (torch_xla/serve.h), as a ratio to Python's launch
 of the same folder (StableHLOGraphModule), from inputs to results in the host's memory.
 
-Each contender runs in a process of its own, in turn with the other, so often in a row as --runs
-says after a warm-up; their results must match. Prints the medians of the
-rounds, --json writes them.
+Both run in a process of their own, one run of each in turn, so that a busy moment of the machine
+hits both; what is compared is the median of the ratios of these pairs. The time of all processors
+is compared, too: it tells more work from waiting for a processor. Their results must match.
 """
 
 import argparse
@@ -102,18 +102,19 @@ def inputs_in(folder: Path) -> list[Path]:
     return sorted(folder.glob("input*.npy"))
 
 
-def launch(folder: Path, runs: int, output: Path) -> None:
+def launch(folder: Path, output: Path) -> None:
     """Python's launches, as the C++ worker's."""
     import torch
     from torch_xla import stablehlo
 
     module = stablehlo.StableHLOGraphModule.load(folder / "program")
     inputs = [torch.from_numpy(np.load(path)) for path in inputs_in(folder)]
-    for _ in range(runs):
-        start = time.perf_counter()
+    for _ in sys.stdin:
+        start, worked = time.perf_counter(), time.process_time()
         returned = module.evaluate_flat(inputs)
         results = [result.cpu() for result in torch.utils._pytree.tree_leaves(returned)]
-        print((time.perf_counter() - start) * 1e3)
+        work, taken = time.process_time() - worked, time.perf_counter() - start
+        print(taken * 1e3, work * 1e3, flush=True)
     for i, result in enumerate(results):
         np.save(output / f"{i}.npy", result.detach().numpy())
 
@@ -133,35 +134,56 @@ def build(folder: Path) -> Path:
     return program
 
 
-def milliseconds(command: list[object]) -> float:
-    """The median of a process's runs, without its first ones."""
-    done = subprocess.run(
-        [str(part) for part in command], stdout=subprocess.PIPE, text=True, check=True
-    )
-    return statistics.median([float(line) for line in done.stdout.split()][WARMUP:])
+class Worker:
+    def __init__(self, command: list[object]) -> None:
+        pipe = subprocess.PIPE
+        words = [str(word) for word in command]
+        self._process = subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True)
+
+    def run(self) -> tuple[float, float]:
+        """Seconds of time and of processors."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        print(file=self._process.stdin, flush=True)
+        time, work = (float(word) / 1e3 for word in self._process.stdout.readline().split())
+        return time, work
+
+    def end(self) -> None:
+        self._process.communicate()
+        if self._process.returncode != 0:
+            sys.exit(f"{self._process.args!r} failed")
 
 
-def measure(name: str, server: Path, rounds: int, runs: int) -> dict[str, float]:
+def measure(name: str, server: Path, runs: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as root:
         folder = Path(root)
         subprocess.run([sys.executable, __file__, "--prepare", name, folder], check=True)
         outputs = {way: folder / way for way in ("python", "c++")}
         for output in outputs.values():
             output.mkdir()
-        total = runs + WARMUP
-        commands: dict[str, list[object]] = {
-            "python": [sys.executable, __file__, "--launch", folder, total, outputs["python"]],
-            "c++": [server, folder / "program", total, outputs["c++"], *inputs_in(folder)],
+        workers = {
+            "python": Worker([sys.executable, __file__, "--launch", folder, outputs["python"]]),
+            "c++": Worker([server, folder / "program", outputs["c++"], *inputs_in(folder)]),
         }
-        times: dict[str, list[float]] = {way: [] for way in commands}
-        for _ in range(rounds):
-            for way in random.sample(list(commands), len(commands)):
-                times[way].append(milliseconds(commands[way]) / 1e3)
-        match(name, *outputs.values())
-    return {way: statistics.median(each) for way, each in times.items()}
+        for worker in workers.values():
+            for _ in range(WARMUP):
+                worker.run()
+        taken: dict[str, list[tuple[float, float]]] = {way: [] for way in workers}
+        for _ in range(runs):
+            for way in random.sample(list(workers), len(workers)):
+                taken[way].append(workers[way].run())
+        for worker in workers.values():
+            worker.end()
+        difference = match(name, *outputs.values())
+    pairs = list(zip(taken["python"], taken["c++"], strict=True))
+    return {
+        **{way: statistics.median(time for time, _ in runs) for way, runs in taken.items()},
+        "ratio": statistics.median(served[0] / launched[0] for launched, served in pairs),
+        "ratio of processors": statistics.median(b[1] / a[1] for a, b in pairs if a[1] > 0),
+        "largest difference": difference,
+    }
 
 
-def match(name: str, expected: Path, actual: Path) -> None:
+def match(name: str, expected: Path, actual: Path) -> float:
     names = sorted(path.name for path in expected.iterdir())
     if names != sorted(path.name for path in actual.iterdir()) or not names:
         sys.exit(f"{name}: the two gave different numbers of results")
@@ -170,7 +192,7 @@ def match(name: str, expected: Path, actual: Path) -> None:
         a, b = np.load(expected / each), np.load(actual / each)
         np.testing.assert_allclose(b, a, rtol=1e-5, atol=1e-5)
         furthest = max(furthest, float(np.abs(a - b).max(initial=0)))
-    print(f"{name}: {len(names)} results match, largest difference {furthest:.1e}")
+    return furthest
 
 
 def main() -> None:
@@ -178,7 +200,6 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("programs", nargs="*", default=list(PROGRAMS), help=", ".join(PROGRAMS))
-    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--runs", type=int, default=40)
     parser.add_argument("--json")
     options = parser.parse_args()
@@ -186,9 +207,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         server = build(Path(folder))
         for name in options.programs:
-            seconds = measure(name, server, options.rounds, options.runs)
-            ratio = timing.report(name, "python", seconds)["c++"]
-            results[name] = {**seconds, "ratio": ratio}
+            found = results[name] = measure(name, server, options.runs)
+            print(
+                f"{name:9s} python {found['python'] * 1e3:8.2f} ms"
+                f"   c++ {found['c++'] * 1e3:8.2f} ms   ratio {found['ratio']:.3f}"
+                f"   of processors {found['ratio of processors']:.3f}"
+                f"   largest difference {found['largest difference']:.1e}",
+                flush=True,
+            )
     timing.write_json(options.json, results)
     slow = [name for name, result in results.items() if result["ratio"] > LIMIT]
     if slow:
@@ -199,6 +225,6 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--prepare"]:
         prepare(sys.argv[2], Path(sys.argv[3]))
     elif sys.argv[1:2] == ["--launch"]:
-        launch(Path(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]))
+        launch(Path(sys.argv[2]), Path(sys.argv[3]))
     else:
         main()

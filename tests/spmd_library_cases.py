@@ -59,7 +59,7 @@ def test_fsdp_wraps_layers_by_a_policy_and_trains() -> None:
             losses.append(loss.item())
         assert losses[1] == pytest.approx(losses[0], rel=1e-4)
     with pytest.raises(xs.ShardingError, match="has no axis 'fsdp'"):
-        SpmdFullyShardedDataParallel(nn.Linear(2, 2), mesh=xs.get_1d_mesh("data"))
+        SpmdFullyShardedDataParallel(nn.Linear(2, 2), xs.get_1d_mesh("data"))  # as 2.9's page
 
 
 def test_loaders_send_batches_sharded() -> None:

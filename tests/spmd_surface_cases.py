@@ -46,6 +46,14 @@ def test_shardings_in_the_words_of_pytorch():
     assert spec(other) == "{devices=[4,1,2]0,4,1,5,2,6,3,7 last_tile_dim_replicate}"
     assert torch.equal(other.full_tensor(), tensor.full_tensor())
     assert spec(tensor) == "{devices=[2,4]0,1,2,3,4,5,6,7}"
+    for wrong, error in (
+        ([Shard(2), Shard(0)], IndexError),
+        ([Partial(), Shard(0)], NotImplementedError),
+    ):
+        with pytest.raises(error):
+            tensor.redistribute(DEVICE_MESH, wrong)
+    with pytest.raises(ValueError, match="one per axis"):
+        tensor.redistribute(DEVICE_MESH, [Shard(0)])
     with pytest.raises(ValueError, match="Placements not available"):
         _ = (tensor + 1)._spec
     with no_dispatch():
@@ -62,16 +70,102 @@ def test_modules_are_distributed():
     assert model(torch.ones(2, 4, device="xla")).shape == (2, 8)
 
 
-def test_shardings_survive_copies():
+@pytest.mark.parametrize("computed", [True, False])
+def test_shardings_survive_copies(computed):
     layer = nn.Linear(4, 8).to("xla")
     xs.mark_sharding(layer.weight, MESH, ("x", None))
-    torch_xla.sync()
-    twin = copy.deepcopy(layer)
-    clone = layer.weight.detach().clone()
-    torch_xla.sync()
-    assert spec(clone) == ROWS
-    assert spec(twin.weight) == ROWS
-    assert spec(layer.to("xla").weight) == ROWS
+    if computed:
+        torch_xla.sync()
+    weight = layer.weight.detach()
+    for copied in (
+        weight.clone(),
+        weight.to(torch.bfloat16),
+        weight.to("xla", copy=True),
+        copy.deepcopy(layer).weight,
+        layer.to("xla").weight,
+        copy.deepcopy(layer).to(torch.float16).weight,
+    ):
+        assert spec(copied) == ROWS
+        torch.testing.assert_close(copied.float().cpu(), weight.cpu(), atol=1e-2, rtol=1e-2)
+        assert spec(copied) == ROWS
+
+
+def test_placements_survive_copies():
+    tensor = distribute_tensor(torch.arange(32.0).reshape(8, 4), DEVICE_MESH, [Shard(0), Shard(1)])
+    parameter = nn.Parameter(tensor)
+    parameter.sum().backward()
+    for other in (
+        tensor.clone(),
+        tensor.detach(),
+        tensor.to(torch.bfloat16),
+        copy.deepcopy(tensor),
+        copy.deepcopy(parameter),
+        parameter,
+    ):
+        assert other.placements == (Shard(0), Shard(1))
+        assert spec(other) == "{devices=[2,4]0,1,2,3,4,5,6,7}"
+        assert torch.equal(other.full().float(), tensor.full())
+    twin = copy.deepcopy([parameter, parameter])
+    assert twin[0] is twin[1] and isinstance(twin[0], nn.Parameter) and twin[0] is not parameter
+    assert twin[0].grad.cpu().unique().tolist() == [1]
+    with pytest.raises(RuntimeError, match="graph leaves"):
+        copy.deepcopy(parameter * 2)
+    reverse = DeviceMesh("xla", torch.arange(7, -1, -1).reshape(2, 4))
+    backwards = distribute_tensor(torch.ones(8, 4), reverse, [Shard(0), Replicate()])
+    assert backwards._spec.mesh.mesh.tolist() == reverse.mesh.tolist()
+    again = backwards.redistribute(placements=[Replicate(), Shard(1)])
+    assert spec(again) == "{devices=[1,4,2]7,3,6,2,5,1,4,0 last_tile_dim_replicate}"
+
+
+def test_modules_of_distributed_parameters_train():
+    def partition(name, module, mesh):
+        for key, parameter in list(module.named_parameters(recurse=False)):
+            sharded = distribute_tensor(parameter.detach(), mesh, [Shard(0), Replicate()])
+            module.register_parameter(key, nn.Parameter(sharded))
+
+    torch.manual_seed(0)
+    plain = nn.Linear(4, 8)
+    model = distribute_module(copy.deepcopy(plain), DEVICE_MESH, partition)
+    batch = distribute_tensor(torch.ones(8, 4), DEVICE_MESH, [Shard(0), Replicate()])
+    for network, x in ((plain, torch.ones(8, 4)), (model, batch)):
+        optimizer = torch.optim.Adam(network.parameters(), lr=0.1)
+        network(x).square().sum().backward()
+        optimizer.step()
+    assert model.weight.placements == (Shard(0), Replicate()) and spec(model.weight) == ROWS
+    torch.testing.assert_close(model.weight.full(), plain.weight.detach())
+
+
+def test_hybrid_meshes_follow_the_wires(monkeypatch):
+    devices = []
+    for index, places in enumerate([{2: (0, 0), 1: (1, 0), 0: (0, 1), 3: (1, 1)}] * 2):
+        for number, (x, y) in places.items():
+            name = f"TPU:{number + 4 * index}"
+            devices.append({"name": name, "slice_index": index, "coords": [x, y, 0]})
+    monkeypatch.setattr(xr, "global_runtime_device_attributes", lambda: [dict(d) for d in devices])
+    mesh = xs.HybridMesh(ici_mesh_shape=(2, 2), dcn_mesh_shape=(2, 1))
+    assert mesh.get_logical_mesh().tolist() == [[2, 1], [0, 3], [6, 5], [4, 7]]
+    one = xs.HybridMesh(ici_mesh_shape=(1, 4), dcn_mesh_shape=(2, 1))
+    assert one.get_logical_mesh().tolist() == [[2, 0, 1, 3], [6, 4, 5, 7]]
+    with pytest.raises(xs.ShardingError, match="Number of slices 2 must equal"):
+        xs.HybridMesh(ici_mesh_shape=(2, 4))
+
+
+def test_refusals_begin_with_the_first_words_of_2_9():
+    sharded = xs.mark_sharding(torch.ones(8, 4, device="xla"), MESH, ("x", None))
+    shards = sharded.local_shards
+    with pytest.raises(RuntimeError, match="Shards must be provided for all local devices"):
+        sharded.load_local_shards_(shards[:3])
+    shards[0].data = shards[0].data[:1]
+    with pytest.raises(RuntimeError, match="Input shard shape must include padding"):
+        sharded.load_local_shards_(shards)
+    replicated = xs.mark_sharding(torch.ones(8, 4, device="xla"), MESH, (None, None))
+    with pytest.raises(RuntimeError, match="Replicated tensor should not be loaded from"):
+        replicated.load_local_shards_(replicated.local_shards)
+    rows = xs.ShardingSpec(MESH, ("x", None), minibatch=True)
+    (sent,) = xm.send_cpu_data_to_device([torch.ones(16, 4)], "xla", input_sharding=rows)
+    assert spec(sent) == ROWS
+    with pytest.raises(RuntimeError, match="When minibatch is configured, the per-host batch size"):
+        xm.send_cpu_data_to_device([torch.ones(7, 4)], "xla", input_sharding=rows)
 
 
 def test_two_tensors_alike():

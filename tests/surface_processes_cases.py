@@ -4,11 +4,14 @@ import os
 import sys
 from pathlib import Path
 
+import tiny
 import torch
 import torch_xla
 import torch_xla.core.functions as xf
 import torch_xla.core.xla_model as xm
 import torch_xla.runtime as xr
+import work
+from torch_xla.experimental.assume_pure import assume_pure
 
 
 def ramp(ordinal: int) -> torch.Tensor:
@@ -123,6 +126,118 @@ def training(ordinal: int, steps: str = "xm") -> None:
 
 def ddp(ordinal: int) -> None:
     training(ordinal, "ddp")
+
+
+def decoder(ordinal: int) -> None:
+    """The losses of DDP are those of one process with all the data. A step is one run of a program,
+    which reduces all gradients in one exchange."""
+    import torch.distributed as dist
+    from torch_xla._internal import collective_ops
+
+    dist.init_process_group("xla", init_method="xla://")
+    case, count = tiny.MODELS["decoder"], xr.world_size()
+    (tokens, targets), *_ = case.batches(1)
+    batch = (tokens.repeat(count, 1), targets.roll(1, 1).repeat(count, 1))
+    batch[0][-1] += 1  # no two members alike
+    mine = tuple(part.chunk(count)[ordinal].to("xla") for part in batch)
+    networks = (case.model(), case.model().to("xla"))
+    wrapped = torch.nn.parallel.DistributedDataParallel(networks[1], gradient_as_bucket_view=True)
+    losses: list[list[float]] = [[], []]
+    for i, (network, data) in enumerate(((networks[0], batch), (wrapped, mine))):
+        optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+        for step in range(5):
+            torch_xla.sync(wait=True)
+            before = (collective_ops._made, work.samples("ExecuteTime"))
+            optimizer.zero_grad()
+            loss = tiny.loss_of(network, data)
+            loss.backward()
+            optimizer.step()
+            torch_xla.sync(wait=True)
+            after = (collective_ops._made, work.samples("ExecuteTime"))
+            if i == 1 and step > 1:  # the first steps also set DDP up
+                assert (after[0] - before[0], after[1] - before[1]) == (1, 1)
+            mean = loss.detach().clone()
+            if i == 1:
+                dist.all_reduce(mean, op=dist.ReduceOp.AVG)
+            losses[i].append(mean.item())
+    assert losses[1][4] < losses[1][0]
+    torch.testing.assert_close(losses[1], losses[0], atol=1e-5, rtol=0)
+
+
+def compiled_step(ordinal: int) -> None:
+    """xm.optimizer_step and collectives with gradients, within one program; the first of all in a
+    trace."""
+    pure = assume_pure(lambda x: xf.all_gather(x * 2) * torch.arange(8.0, device="xla"))
+    for _ in range(2):
+        x = ramp(ordinal).requires_grad_()
+        result = pure(x)
+        result.sum().backward()
+        assert values(result) == [0, 2, 8, 18, 8, 20, 36, 56]
+        assert values(x.grad) == ([0, 2, 4, 6], [8, 10, 12, 14])[ordinal]
+    network = model().to("xla")
+    reference = trained(model(), data(), lambda optimizer: optimizer.step())
+    optimizer = torch.optim.Adam(network.parameters(), lr=0.1)
+    mine = data().chunk(2)[ordinal].to("xla")
+
+    def step() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = (network(mine) ** 2).mean()
+        loss.backward()
+        xm.optimizer_step(optimizer)
+        return xf.all_reduce(xm.REDUCE_SUM, loss, 0.5)
+
+    compiled = torch_xla.compile(step, full_graph=True)
+    for _ in range(3):
+        compiled()
+    for parameter, expected in zip(network.parameters(), reference.parameters(), strict=True):
+        torch.testing.assert_close(parameter.cpu(), expected, atol=1e-5, rtol=1e-4)
+
+
+def functional(ordinal: int) -> None:
+    """PyTorch's differentiable collectives give what gloo gives for CPU tensors, on any number of
+    processes."""
+    import torch.distributed as dist
+    import torch.distributed.nn.functional as fn
+
+    dist.init_process_group("xla", init_method="xla://")
+    count = dist.get_world_size()
+    groups = {"xla": dist.group.WORLD, "cpu": dist.new_group(backend="gloo")}
+    sent = torch.arange(2.0 * count) + 10 * ordinal
+    weights = torch.arange(2.0 * count * count).view(count, -1) * (ordinal + 1)
+    calls = {
+        "all_reduce": lambda x, group: fn.all_reduce(x * 2, group=group),
+        "all_gather": lambda x, group: torch.stack(fn.all_gather(x * 2, group=group)),
+        "reduce_scatter": lambda x, group: fn.reduce_scatter(
+            torch.empty(2, device=x.device), list((x * 2).chunk(count)), group=group
+        ),
+        "all_to_all": lambda x, group: torch.stack(
+            fn.all_to_all(
+                [torch.empty(2, device=x.device) for _ in range(count)],
+                list((x * 2).chunk(count)),
+                group=group,
+            )
+        ),
+        "all_to_all_single": lambda x, group: fn.all_to_all_single(
+            torch.empty_like(x), x * 2, group=group
+        ),
+        "broadcast": lambda x, group: fn.broadcast(x * 2, 1, group=group),
+    }
+    for name, call in calls.items():
+        seen = {}
+        for device, group in groups.items():
+            x = sent.to(device, copy=True).requires_grad_()
+            result = call(x, group)
+            scale = weights.flatten()[: result.numel()].view(result.shape).to(device)
+            (result * scale).sum().backward()
+            seen[device] = (values(result), values(x.grad))
+        assert seen["xla"] == seen["cpu"], (name, seen)
+    xm.rendezvous("done")
+
+
+def eagerly(ordinal: int) -> None:
+    torch_xla.experimental.eager_mode(True)
+    several(ordinal, ["collectives", "gradients", "training"])
+    torch_xla.experimental.eager_mode(False)
 
 
 def ddp_until_it_fails() -> None:
@@ -288,11 +403,11 @@ def zero_redundancy(ordinal: int) -> None:
 
 def lost_peer(ordinal: int) -> None:
     x = ramp(ordinal)
-    xm.all_reduce(xm.REDUCE_SUM, x)
+    values(xm.all_reduce(xm.REDUCE_SUM, x))
     if ordinal == 1:
         os._exit(0)
     try:
-        xm.all_reduce(xm.REDUCE_SUM, x)
+        values(xm.all_reduce(xm.REDUCE_SUM, x))
     except RuntimeError as error:
         assert "another process ended" in str(error), error
     else:

@@ -43,6 +43,26 @@ def test_several_inputs_outputs_and_weights():
     torch.testing.assert_close(result.cpu(), expected)
 
 
+def test_caches_changed_in_place():
+    class Cache(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("k", torch.zeros(1, 8, 2), persistent=False)
+            self.register_buffer("v", torch.zeros(1, 8, 2), persistent=False)
+
+        def forward(self, place, key, value):
+            builder = StableHLOCompositeBuilder("test.update")
+            k, v, place, key, value = builder.mark_inputs(self.k, self.v, place, key, value)
+            k, v = k.index_copy_(1, place, key), v.index_copy_(1, place, value)
+            return builder.mark_outputs(k, v)
+
+    given = (torch.arange(3), torch.ones(1, 3, 2), torch.full((1, 3, 2), 2.0))
+    module = stablehlo.exported_program_to_stablehlo(torch.export.export(Cache(), given))
+    assert module.get_stablehlo_text().count('stablehlo.composite "test.update"') == 1
+    for result, value in zip(module(*given), (1, 2), strict=True):
+        assert result[0, :, 0].tolist() == [value] * 3 + [0] * 5
+
+
 def test_what_is_used_outside_too():
     builder = StableHLOCompositeBuilder("test.shared")
     x = builder.mark_inputs(torch.ones(3, device="xla"))

@@ -23,7 +23,7 @@ HERE = Path(__file__).parent
 
 @pytest.fixture(autouse=True)
 def findable(monkeypatch):
-    paths = [str(HERE), os.environ.get("PYTHONPATH", "")]
+    paths = [str(HERE), str(HERE.parent / "examples"), os.environ.get("PYTHONPATH", "")]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
 
 
@@ -35,6 +35,7 @@ def findable(monkeypatch):
         ["training", "zero_redundancy", "lost_peer"],
         ["torch_distributed"],
         ["ddp"],
+        ["compiled_step", "eagerly"],
     ],
     ids="+".join,
 )
@@ -42,13 +43,19 @@ def test_two_processes(names):
     xmp.spawn(cases.several, (names,), nprocs=2)
 
 
+@pytest.mark.parametrize("count", [2, 4])
+def test_data_parallel_training_is_training_with_all_the_data(count):
+    xmp.spawn(cases.decoder, nprocs=count)
+
+
 def test_sharded_parameters(tmp_path):
     xmp.spawn(cases.sharded, (str(tmp_path),), nprocs=2)
 
 
-def test_two_processes_of_torchrun():
-    program = "import torch_xla, surface_processes_cases as c; torch_xla.launch(c.collectives)"
-    script = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
+@pytest.mark.parametrize(("count", "case"), [(2, "collectives"), (4, "functional")])
+def test_processes_of_torchrun(count, case):
+    program = f"import torch_xla, surface_processes_cases as c; torch_xla.launch(c.{case})"
+    script = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={count}"]
     script += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", "--no-python"]
     done = subprocess.run(
         [*script, sys.executable, "-c", program], capture_output=True, text=True, timeout=300
@@ -116,8 +123,10 @@ def test_launch_says_where_to_meet_and_groups_wait_for_nobody_until_they_exchang
 
         torch_xla.launch(train)
         group = ProcessGroupXla(dist.HashStore(), 1, 3, datetime.timedelta(seconds=1))
-        with pytest.raises(RuntimeError, match="allreduce of process 1 of 3 failed"):
-            group.allreduce([torch.ones(2, device="xla")])
+        with pytest.raises(RuntimeError, match="all_reduce of process 0 of 1 failed.*timeout"):
+            value = torch.ones(2, device="xla")
+            group.allreduce([value])
+            value.cpu()
     """
     output_of(program)
 

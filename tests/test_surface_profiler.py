@@ -73,6 +73,18 @@ def test_a_trace_shows_regions_and_programs(tmp_path):
     assert all(e["dur"] >= 0 for e in found if e["ph"] == "X")
 
 
+def test_the_plugin_of_tensorboard_opens_a_trace(tmp_path):
+    converter = pytest.importorskip("xprof.convert.raw_to_tool_data")
+    xp.start_trace(tmp_path)
+    steps()
+    xp.stop_trace()
+    planes = [str(only_file(tmp_path, ".xplane.pb"))]
+    shown = json.loads(converter.xspace_to_tool_data(planes, "trace_viewer", {})[0])
+    assert [e["name"] for e in shown["traceEvents"] if e.get("ph") == "X"].count("train") == 3
+    for page in ("overview_page", "framework_op_stats"):
+        assert json.loads(converter.xspace_to_tool_data(planes, page, {})[0])
+
+
 def test_tensorboard_reads_planes(tmp_path):
     xp.start_trace(tmp_path)
     steps()

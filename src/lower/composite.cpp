@@ -47,15 +47,6 @@ class Part {
     composite_.attributes = marks.attributes;
   }
 
-  // Everything it reads must be there before the first of its results is wanted.
-  bool is_ordered() const {
-    const size_t first = *std::min_element(composite_.outputs.begin(), composite_.outputs.end());
-    return std::all_of(
-        composite_.arguments.begin(), composite_.arguments.end(), [first](GraphValue argument) {
-          return argument.producer < 0 || static_cast<size_t>(argument.producer) < first;
-        });
-  }
-
   Composite take() { return std::move(composite_); }
 
  private:
@@ -100,6 +91,61 @@ std::map<std::pair<std::string, std::string>, Marks> collect_marks(const Graph& 
   return found;
 }
 
+// Calls `use` with what a node reads; the result of a composite reads all of its arguments.
+template <typename Use>
+void for_each_read(const Graph& graph, const CompositePlan& plan, size_t n, const Use& use) {
+  auto read = [&](GraphValue value) {
+    if (value.producer >= 0) {
+      use(static_cast<size_t>(value.producer));
+    }
+  };
+  if (plan.composite_of[n] >= 0) {
+    const Composite& composite = plan.composites[plan.composite_of[n]];
+    std::for_each(composite.arguments.begin(), composite.arguments.end(), read);
+    return;
+  }
+  const GraphNode& entry = graph.nodes[n];
+  for (size_t i = 0; i < entry.node->operands.size(); ++i) {
+    read(graph.operands[entry.first_operand + i]);
+  }
+}
+
+// Every node after those it reads.
+class Order {
+ public:
+  Order(const Graph& graph, const CompositePlan& plan)
+      : graph_(graph), plan_(plan), visited_(graph.nodes.size(), false) {}
+
+  void visit(size_t n) {
+    if (visited_[n]) {
+      return;
+    }
+    visited_[n] = true;
+    for_each_read(graph_, plan_, n, [this](size_t read) { visit(read); });
+    nodes.push_back(n);
+  }
+  bool visited(size_t n) const { return visited_[n]; }
+
+  std::vector<size_t> nodes;
+
+ private:
+  const Graph& graph_;
+  const CompositePlan& plan_;
+  std::vector<bool> visited_;
+};
+
+// Whether what it reads depends on its results: it could not be one operation then.
+bool reads_itself(const Graph& graph, const CompositePlan& plan, const Composite& composite) {
+  Order before(graph, plan);
+  for (GraphValue argument : composite.arguments) {
+    if (argument.producer >= 0) {
+      before.visit(static_cast<size_t>(argument.producer));
+    }
+  }
+  return std::any_of(composite.outputs.begin(), composite.outputs.end(),
+                     [&](size_t output) { return before.visited(output); });
+}
+
 // The nodes that are needed when composites stand for their bodies.
 std::vector<bool> needed_nodes(const Graph& graph, const CompositePlan& plan) {
   std::vector<bool> needed(graph.nodes.size(), false);
@@ -108,26 +154,11 @@ std::vector<bool> needed_nodes(const Graph& graph, const CompositePlan& plan) {
       needed[static_cast<size_t>(output.producer)] = true;
     }
   }
-  auto need = [&](GraphValue value) {
-    if (value.producer >= 0) {
-      needed[static_cast<size_t>(value.producer)] = true;
+  std::for_each(plan.order.rbegin(), plan.order.rend(), [&](size_t n) {
+    if (needed[n]) {
+      for_each_read(graph, plan, n, [&](size_t read) { needed[read] = true; });
     }
-  };
-  for (size_t n = graph.nodes.size(); n-- > 0;) {
-    if (!needed[n]) {
-      continue;
-    }
-    if (plan.composite_of[n] >= 0) {
-      for (GraphValue argument : plan.composites[plan.composite_of[n]].arguments) {
-        need(argument);
-      }
-      continue;
-    }
-    const GraphNode& entry = graph.nodes[n];
-    for (size_t i = 0; i < entry.node->operands.size(); ++i) {
-      need(graph.operands[entry.first_operand + i]);
-    }
-  }
+  });
   return needed;
 }
 
@@ -141,16 +172,21 @@ CompositePlan find_composites(const Graph& graph) {
     if (marks.outputs.empty()) {
       continue;
     }
-    Part part(graph, marks);
-    if (!part.is_ordered()) {
+    Composite composite = Part(graph, marks).take();
+    if (reads_itself(graph, plan, composite)) {
       continue;
     }
-    for (auto [position, node] : marks.outputs) {
-      plan.composite_of[node] = static_cast<int>(plan.composites.size());
+    for (size_t output : composite.outputs) {
+      plan.composite_of[output] = static_cast<int>(plan.composites.size());
     }
-    plan.composites.push_back(part.take());
+    plan.composites.push_back(std::move(composite));
     plan.composites.back().name = key.first;
   }
+  Order order(graph, plan);
+  for (size_t n = 0; n < graph.nodes.size(); ++n) {
+    order.visit(n);
+  }
+  plan.order = std::move(order.nodes);
   if (!plan.composites.empty()) {
     const std::vector<bool> needed = needed_nodes(graph, plan);
     for (size_t n = 0; n < needed.size(); ++n) {

@@ -24,6 +24,7 @@ struct CompositePlan {
   std::vector<Composite> composites;
   std::vector<int> composite_of;  // per node: of whose results it is the mark, or -1
   std::vector<bool> inside;       // per node: needed by composites only
+  std::vector<size_t> order;      // all nodes; what a composite reads comes before its results
 };
 
 CompositePlan find_composites(const Graph& graph);

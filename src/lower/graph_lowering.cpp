@@ -80,7 +80,7 @@ class ModuleLowering {
       return v.producer < 0 ? inputs[v.index] : values[v.producer][v.index];
     };
     const CompositePlan plan = find_composites(graph);
-    for (size_t n = 0; n < graph.nodes.size(); ++n) {
+    for (size_t n : plan.order) {
       if (plan.inside[n] || !values[n].empty()) {
         continue;
       }

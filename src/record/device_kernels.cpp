@@ -8,6 +8,7 @@
 #include "record/eager_call.h"
 #include "record/recorder.h"
 #include "record/registration.h"
+#include "spmd/marks.h"
 #include "trace/region.h"
 #include "trace/scope.h"
 
@@ -350,9 +351,21 @@ Tensor to_copy(const Tensor& self, std::optional<at::ScalarType> dtype,
                std::optional<c10::Layout> layout, std::optional<c10::Device> device,
                std::optional<bool> pin_memory, bool non_blocking,
                std::optional<c10::MemoryFormat> format) {
-  return keeps_order(self, layout, device.value_or(self.device()), format)
-             ? empty_in_order(self, dtype, device, pin_memory).copy_(self, non_blocking)
-             : at::native::_to_copy(self, dtype, layout, device, pin_memory, non_blocking, format);
+  if (!keeps_order(self, layout, device.value_or(self.device()), format)) {
+    return at::native::_to_copy(self, dtype, layout, device, pin_memory, non_blocking, format);
+  }
+  Tensor copy = empty_in_order(self, dtype, device, pin_memory).copy_(self, non_blocking);
+  if (is_xla(self)) {
+    mark_copy(copy, self);
+  }
+  return copy;
+}
+
+// Recorded as others are.
+void clone(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const Tensor source = torch::jit::peek(*stack, 0, 2).toTensor();
+  record_op(op_info(op), stack);
+  mark_copy(stack->back().toTensor(), source);
 }
 
 Tensor copy_from(const Tensor& self, const Tensor& destination, bool non_blocking) {
@@ -433,6 +446,7 @@ void register_device_kernels(torch::Library& m) {
   m.impl("_local_scalar_dense", &local_scalar_dense);
   m.impl("copy_", &copy_);
   m.impl("_to_copy", &to_copy);
+  m.impl("clone", torch::CppFunction::makeFromBoxedFunction<&clone>());
   m.impl("empty_like", &empty_like);
   m.impl("_copy_from", &copy_from);
   m.impl("_copy_from_and_resize", &copy_from_and_resize);

@@ -139,6 +139,19 @@ Value row_major_value(const at::Tensor& tensor) REQUIRES(trace_mutex) {
              : make_read(value, window_of(tensor));
 }
 
+void mark_alike(const at::Tensor& target, const at::Tensor& source) REQUIRES(trace_mutex) {
+  const StorageState& state = *state_of(source);
+  StorageState& other = *state_of(target);
+  if (!state.annotation || other.annotation || other.scope || !covers(source) || !covers(target) ||
+      source.sizes() != target.sizes() || source.strides() != target.strides()) {
+    return;
+  }
+  TensorType type = state.annotation->type;
+  type.dtype = target.scalar_type();
+  other.annotation = std::make_unique<const StorageState::Annotation>(
+      StorageState::Annotation{state.annotation->sharding, std::move(type)});
+}
+
 }  // namespace
 
 void mark_sharding(const at::Tensor& tensor, ShardingPtr sharding, Remark remark) {
@@ -177,18 +190,16 @@ void clear_sharding(const at::Tensor& tensor) {
 }
 
 void mark_gradient(const at::Tensor& tensor) {
-  const at::Tensor& gradient = tensor.grad();
-  if (!is_xla(gradient) || !covers(gradient) || gradient.strides() != tensor.strides()) {
-    return;
+  if (is_xla(tensor.grad())) {
+    TraceLock lock;
+    mark_alike(tensor.grad(), tensor);
   }
-  const StorageState& state = *state_of(tensor);
-  StorageState& target = *state_of(gradient);
-  TraceLock lock;
-  if (state.annotation && !target.annotation && !target.scope) {
-    TensorType type = state.annotation->type;
-    type.dtype = gradient.scalar_type();
-    target.annotation = std::make_unique<const StorageState::Annotation>(
-        StorageState::Annotation{state.annotation->sharding, std::move(type)});
+}
+
+void mark_copy(const at::Tensor& copy, const at::Tensor& source) {
+  if (spmd_enabled()) {
+    TraceLock lock;
+    mark_alike(copy, source);
   }
 }
 
@@ -257,19 +268,23 @@ void load_local_shards(const at::Tensor& tensor, const std::vector<at::Tensor>& 
   TORCH_CHECK(covers(tensor), "the shards of a view cannot be replaced: use its base");
   pjrt::BufferPtr buffer = materialize(tensor);
   auto* sharded = dynamic_cast<pjrt::ShardedBuffer*>(buffer.get());
-  TORCH_CHECK(sharded != nullptr && sharded->pieces().size() == pieces.size(), "expected ",
-              sharded == nullptr ? 1 : sharded->pieces().size(), " shards, one a device, got ",
-              pieces.size());
+  // The first words are PyTorch/XLA's, which people's tests look for.
+  TORCH_CHECK(sharded != nullptr,
+              "Cannot load local shards into a non sharded tensor: mark_sharding it first");
+  TORCH_CHECK(sharded->pieces().size() == pieces.size(),
+              "Shards must be provided for all local devices: expected ", sharded->pieces().size(),
+              " shards, one a device, got ", pieces.size());
   TORCH_CHECK(!buffer->sharding()->is_replicated(),
-              "the tensor is replicated, and its devices must hold the same: assign to it instead");
+              "Replicated tensor should not be loaded from _load_local_shards: its devices must "
+              "hold the same; assign to it instead");
   OutputSpec spec = spec_of(tensor);
   std::vector<pjrt::BufferPtr> buffers;
   for (size_t i = 0; i < pieces.size(); ++i) {
     const TensorType& type = sharded->pieces()[i]->type();
     at::Tensor piece = pieces[i].permute(spec.frame_to_sizes).to(type.dtype).contiguous();
-    TORCH_CHECK(piece.sizes() == c10::IntArrayRef(type.dims), "shard ", i, " has shape ",
-                pieces[i].sizes(), ", expected one of ", piece.numel(), " elements like ",
-                c10::IntArrayRef(type.dims));
+    TORCH_CHECK(piece.sizes() == c10::IntArrayRef(type.dims),
+                "Input shard shape must include padding: shard ", i, " has shape ", piece.sizes(),
+                ", expected ", c10::IntArrayRef(type.dims));
     buffers.push_back(pjrt::client().buffer_from_host(piece.const_data_ptr(), type,
                                                       static_cast<int>(i), nullptr));
   }

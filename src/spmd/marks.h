@@ -21,6 +21,8 @@ void mark_sharding(const at::Tensor& tensor, ShardingPtr sharding, Remark remark
 void clear_sharding(const at::Tensor& tensor);
 // The gradient of a marked tensor lies like the tensor, unless it is marked itself.
 void mark_gradient(const at::Tensor& tensor);
+// And so does a copy, unless it is marked itself.
+void mark_copy(const at::Tensor& copy, const at::Tensor& source);
 // How the tensor lies on the devices, as far as that is decided; null otherwise.
 ShardingPtr sharding_of(const at::Tensor& tensor);
 

@@ -9,7 +9,7 @@ and the world has one member.
 import functools
 import importlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -88,15 +88,32 @@ def group_of(groups: Sequence[Sequence[int]] | None) -> tuple[int, ...]:
     return mine[0]
 
 
-def gloo(members: tuple[int, ...]) -> Any:
-    """The gloo group of these members, which all of them ask for at the same time."""
-    return _gloo(members, os.getpid())
+def group_name(members: tuple[int, ...]) -> str:
+    """The name of the group of these members, for `gloo`."""
+    return ",".join(map(str, members))
+
+
+_named: dict[str, Callable[[], Any]] = {}  # groups of torch.distributed
+
+
+def name_group(connected: Callable[[], Any]) -> str:
+    """A name for a group that `connected()` gives, the same in all its members if all make their
+    groups in the same order."""
+    name = f"group {len(_named)}"
+    _named[name] = connected
+    return name
+
+
+def gloo(name: str) -> Any:
+    """The gloo group of this name, which all its members ask for at the same time."""
+    return _named[name]() if name in _named else _gloo(name, os.getpid())
 
 
 @functools.cache
-def _gloo(members: tuple[int, ...], process: int) -> Any:
+def _gloo(name: str, process: int) -> Any:
     dist: Any = importlib.import_module("torch.distributed")
-    place = dist.PrefixStore(f"torch_xla/{','.join(map(str, members))}", store())
+    members = [int(member) for member in name.split(",")]
+    place = dist.PrefixStore(f"torch_xla/{name}", store())
     position = members.index(rank())
     try:
         return dist.ProcessGroupGloo(place, position, len(members), timeout())

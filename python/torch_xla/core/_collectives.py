@@ -1,8 +1,8 @@
 """Collectives between the processes of the world (torch_xla/_internal/world.py). `xla_model`
 publishes them.
 
-A collective runs what its tensors need, exchanges them through the hosts' memory, and puts the
-result on the device. In a world of one nothing is exchanged.
+On the device a collective is an operator of the graph (torch_xla/_internal/collective_ops.py). In a
+world of one nothing is exchanged.
 """
 
 import io
@@ -12,8 +12,7 @@ from typing import Any, TypeVar, overload
 
 import torch
 
-from torch_xla import _XLAC
-from torch_xla._internal import exchange, transfer, world
+from torch_xla._internal import collective_ops, exchange, transfer, world
 
 REDUCE_SUM = "sum"
 REDUCE_MUL = "mul"
@@ -27,14 +26,6 @@ _REDUCTIONS = (REDUCE_SUM, REDUCE_MUL, REDUCE_AND, REDUCE_OR, REDUCE_MIN, REDUCE
 Groups = Sequence[Sequence[int]] | None
 _T = TypeVar("_T")
 _logger = logging.getLogger(__name__)
-
-
-def _on_host(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Copies on the CPU, after one run for all of them."""
-    on_device = [tensor for tensor in tensors if transfer.is_xla_tensor(tensor)]
-    if on_device:
-        _XLAC.sync_tensors(on_device)
-    return [tensor.detach().to("cpu", copy=True) for tensor in tensors]
 
 
 def _check_count(name: str, count: int | None, members: Sequence[int]) -> None:
@@ -89,10 +80,7 @@ def _reduce(
 ) -> list[torch.Tensor]:
     if len(members) == 1:
         return [tensor.clone() if scale == 1.0 else tensor * scale for tensor in tensors]
-    host = _on_host(tensors)
-    exchange.all_reduce(reduce_type, host, members)
-    devices = [tensor.device for tensor in tensors]
-    results = [value.to(device) for value, device in zip(host, devices, strict=True)]
+    results = collective_ops.all_reduce(tensors, reduce_type, world.group_name(members))
     return results if scale == 1.0 else [value * scale for value in results]
 
 
@@ -124,8 +112,9 @@ def all_gather(
     def gather(tensor: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
         if len(members) == 1:
             return tensor.clone() if out is None else out.copy_(tensor)
-        parts = exchange.all_gather(_on_host([tensor])[0], members)
-        return _into(out, torch.cat(parts, dim).to(tensor.device))
+        name = world.group_name(members)
+        (parts,) = collective_ops.all_gather([tensor], len(members), name)
+        return _into(out, torch.cat(parts.unbind(), dim))
 
     if isinstance(value, torch.Tensor):
         return gather(value, output)
@@ -174,9 +163,9 @@ def all_to_all(
     _check_count("split_count", split_count, members)
     if len(members) == 1:
         return value.clone()
-    parts = _on_host([value])[0].chunk(split_count, split_dimension)
-    received = exchange.all_to_all(parts, members)
-    return torch.cat(received, concat_dimension).to(value.device)
+    parts = torch.stack(value.detach().chunk(split_count, split_dimension))
+    (received,) = collective_ops.all_to_all([parts], world.group_name(members))
+    return torch.cat(received.unbind(), concat_dimension)
 
 
 def collective_permute(value: torch.Tensor, pairs: Sequence[Sequence[int]]) -> torch.Tensor:
@@ -188,8 +177,8 @@ def collective_permute(value: torch.Tensor, pairs: Sequence[Sequence[int]]) -> t
         raise ValueError(f"pairs hold ordinals below {world.size()}, got {list(pairs)}")
     if world.size() == 1:
         return value.clone() if pairs else torch.zeros_like(value)
-    received = exchange.permute(_on_host([value])[0], pairs)
-    return torch.zeros_like(value) if received is None else received.to(value.device)
+    flat = [ordinal for pair in pairs for ordinal in pair]
+    return collective_ops.permute([value], flat, _everybody())[0]
 
 
 def collective_broadcast(
@@ -205,10 +194,10 @@ def collective_broadcast(
     given = list(tensors)
     if len(members) == 1 or not given:
         return
-    host = _on_host(given)
-    exchange.broadcast(host, members.index(root_ordinal), members)
+    root = members.index(root_ordinal)
+    values = collective_ops.broadcast(given, root, world.group_name(members))
     with torch.no_grad():
-        for tensor, value in zip(given, host, strict=True):
+        for tensor, value in zip(given, values, strict=True):
             tensor.copy_(value)
 
 
@@ -220,16 +209,20 @@ def broadcast_master_param(model: torch.nn.Module) -> None:
 def send(value: torch.Tensor, channel_id: int) -> torch.Tensor:
     """Sends to the process that calls `recv` with this channel; returns `value`."""
     _check_peers("send")
-    exchange.send(_on_host([value])[0], channel_id)
+    collective_ops.send([value], channel_id, _everybody())
     return value
 
 
 def recv(output: torch.Tensor, channel_id: int) -> torch.Tensor:
     """Overwrites `output` with what is sent on this channel, and returns it."""
     _check_peers("recv")
-    received = exchange.receive(_on_host([output])[0], channel_id)
+    (received,) = collective_ops.receive([output], channel_id, _everybody())
     with torch.no_grad():
         return output.copy_(received)
+
+
+def _everybody() -> str:
+    return world.group_name(tuple(range(world.size())))
 
 
 def _check_peers(what: str) -> None:
@@ -257,7 +250,8 @@ def xla_rendezvous(
     if len(members) == 1:
         return [payload]
     _logger.info("joining rendezvous '%s'", tag)
-    return exchange.gather_bytes(payload, members)
+    collective_ops.settle()
+    return exchange.gather_bytes(payload, len(members), world.group_name(members))
 
 
 def mesh_reduce(tag: str, data: Any, reduce_fn: Callable[[list[Any]], _T]) -> _T:

@@ -1,4 +1,5 @@
-"""`torch.distributed` for xla tensors: the backend "xla", registered by importing torch_xla.
+"""`torch.distributed` for xla tensors: the backend "xla", registered by importing torch_xla. What
+all members do alike is recorded (torch_xla/_internal/collective_ops.py), the rest done at once.
 
 `dist.init_process_group("xla", init_method="xla://")` in processes started by torchrun,
 torch_xla.launch or xmp.spawn; other ways of torch.distributed to meet ("env://", a store) work,
@@ -16,13 +17,16 @@ import torch
 import torch.distributed as torch_distributed
 
 from torch_xla import _XLAC, runtime
-from torch_xla._internal import world
+from torch_xla._internal import collective_ops, world
 from torch_xla._internal.transfer import is_xla_tensor
 
 __all__ = ["ProcessGroupXla", "new_xla_process_group"]
 
 _Tensors = Sequence[torch.Tensor]
-_IN_PLACE = ("allreduce", "broadcast", "reduce")  # what a process alone has already
+_REDUCTIONS = {
+    "SUM": "sum", "AVG": "sum", "PRODUCT": "mul", "MIN": "min", "MAX": "max",
+    "BAND": "and", "BOR": "or", "BXOR": "xor",
+}  # fmt: skip
 # Its stubs lack some of what it has, and differ between versions.
 dist: Any = torch_distributed
 
@@ -41,14 +45,15 @@ def _nested(value: Any, change: Callable[[torch.Tensor], Any]) -> Any:
 
 
 class ProcessGroupXla(dist.ProcessGroup):  # type: ignore[misc]
-    """gloo's collectives for tensors on the device. They are done when they return. The processes
-    meet in the first of them: making a group waits for nobody."""
+    """gloo's collectives for tensors on the device: results can be used when they return. The
+    processes meet in the first of them: making a group waits for nobody."""
 
     def __init__(self, prefix_store: Any, rank: int, size: int, timeout: timedelta) -> None:
         super().__init__(rank, size)
         self._meeting = (prefix_store, rank, size, timeout)
         self._met = threading.Lock()
         self._name = ""
+        self._key = world.name_group(lambda: self._gloo)
 
     @functools.cached_property
     def _connected(self) -> Any:
@@ -74,15 +79,13 @@ class ProcessGroupXla(dist.ProcessGroup):  # type: ignore[misc]
         """Calls gloo with copies on the CPU. `written`: nested tensors that get the results, some
         of `arguments`."""
         tensors: list[torch.Tensor] = []
-        if self.size() == 1 and function in _IN_PLACE:  # runs nothing, inside a compiled step, too
-            _nested(written, tensors.append)
-            return _done(tensors)
         _nested(arguments, tensors.append)
         on_device = [tensor for tensor in tensors if is_xla_tensor(tensor)]
         if on_device:
             _XLAC.sync_tensors(on_device)
         copies = {id(tensor): _host_copy(tensor) for tensor in tensors}
         host = _nested(arguments, lambda tensor: copies[id(tensor)])
+        collective_ops.settle()
         try:
             getattr(self._gloo, function)(*host, *rest).wait()
         except RuntimeError as error:
@@ -98,34 +101,31 @@ class ProcessGroupXla(dist.ProcessGroup):  # type: ignore[misc]
         return _done(results)
 
     def allreduce(self, tensors: Any, opts: Any = None) -> Any:
-        given = [tensors] if isinstance(tensors, torch.Tensor) else tensors
-        if _operation(opts) == dist.ReduceOp.AVG:
-            return self._average(given)
-        return self._run("allreduce", given, [given], *_options(opts))
-
-    def _average(self, tensors: _Tensors) -> Any:
-        self._run("allreduce", tensors, [tensors])
-        with torch.no_grad():
-            for tensor in tensors:
-                tensor.div_(self.size())
-        return _done(list(tensors))
+        given = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+        operation = _operation(opts)
+        name = next((name for name in _REDUCTIONS if operation == getattr(dist.ReduceOp, name)), "")
+        if not name:
+            raise ValueError(f"all_reduce reduces by {', '.join(_REDUCTIONS)}, got {operation}")
+        if self.size() == 1:  # runs nothing, inside a compiled step, too
+            return _done(given)
+        values = collective_ops.all_reduce(given, _REDUCTIONS[name], self._key)
+        if name == "AVG":
+            values = [value / self.size() for value in values]
+        return _written(given, values)
 
     def allreduce_coalesced(self, tensors: _Tensors, opts: Any = None) -> Any:
-        for tensor in tensors:
-            options = dist.AllreduceOptions()
-            options.reduceOp = _operation(opts)
-            self.allreduce([tensor], options)
-        return _done(list(tensors))
+        return self.allreduce(tensors, opts)
+
+    def _gathered(self, tensor: torch.Tensor) -> torch.Tensor:
+        return collective_ops.all_gather([tensor], self.size(), self._key)[0]
 
     def allgather(self, output_tensors: Any, input_tensors: Any, opts: Any = None) -> Any:
-        return self._run("allgather", output_tensors, [output_tensors, input_tensors])
+        for outputs, tensor in zip(output_tensors, input_tensors, strict=True):
+            _written(outputs, self._gathered(tensor).unbind())
+        return _done(output_tensors)
 
     def _allgather_base(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> Any:
-        parts = [torch.empty_like(input) for _ in range(self.size())]
-        self._run("allgather", [parts], [[parts], [input]])
-        with torch.no_grad():
-            output.copy_(torch.stack(parts).view(output.shape))
-        return _done([output])
+        return _written([output], [self._gathered(input).view(output.shape)])
 
     def allgather_coalesced(self, output_lists: Any, input_list: Any, opts: Any = None) -> Any:
         for outputs, tensor in zip(output_lists, input_list, strict=True):
@@ -140,10 +140,15 @@ class ProcessGroupXla(dist.ProcessGroup):  # type: ignore[misc]
         return _done(list(outputs))
 
     def broadcast(self, tensors: Any, opts: Any = None) -> Any:
-        given = [tensors] if isinstance(tensors, torch.Tensor) else tensors
-        return self._run("broadcast", given, [given], *_options(opts))
+        given = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+        if self.size() == 1:
+            return _done(given)
+        root = 0 if opts is None else opts.rootRank
+        return _written(given, collective_ops.broadcast(given, root, self._key))
 
     def reduce(self, tensors: _Tensors, opts: Any = None) -> Any:
+        if self.size() == 1:
+            return _done(list(tensors))
         written = tensors if opts is None or opts.rootRank == self.rank() else []
         return self._run("reduce", written, [tensors], *_options(opts))
 
@@ -172,6 +177,7 @@ class ProcessGroupXla(dist.ProcessGroup):  # type: ignore[misc]
         return _done([output])
 
     def alltoall(self, outputs: _Tensors, inputs: _Tensors, opts: Any = None) -> Any:
+        collective_ops.settle()
         work = []
         for peer in range(self.size()):
             if peer != self.rank():
@@ -194,6 +200,10 @@ class ProcessGroupXla(dist.ProcessGroup):  # type: ignore[misc]
         opts: Any = None,
     ) -> Any:
         splits = (list(output_split_sizes or ()), list(input_split_sizes or ()))
+        if splits == ([], []):
+            rows = input.reshape(self.size(), -1)
+            (received,) = collective_ops.all_to_all([rows], self._key)
+            return _written([output], [received.view(output.shape)])
         return self._run("alltoall_base", output, [output, input], *splits)
 
     # PyTorch's names since 2.13.
@@ -219,8 +229,16 @@ class ProcessGroupXla(dist.ProcessGroup):  # type: ignore[misc]
         return self._run("recv_anysource", tensors, [tensors], tag)
 
     def barrier(self, opts: Any = None) -> Any:
+        collective_ops.settle()
         self._gloo.barrier().wait()
         return _done([])
+
+
+def _written(tensors: _Tensors, values: _Tensors) -> Any:
+    with torch.no_grad():
+        for tensor, value in zip(tensors, values, strict=True):
+            tensor.copy_(value)
+    return _done(list(tensors))
 
 
 def _host_copy(tensor: torch.Tensor) -> torch.Tensor:

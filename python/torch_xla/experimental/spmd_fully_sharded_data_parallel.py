@@ -25,9 +25,9 @@ class SpmdFullyShardedDataParallel(nn.Module):
     def __init__(
         self,
         module: nn.Module,
-        *,
         mesh: Mesh | None = None,
         shard_output: Callable[[Any, Mesh], None] | None = None,
+        *,
         auto_wrap_policy: Callable[..., bool] | None = None,
         auto_wrapper_callable: Callable[..., nn.Module] | None = None,
         extra_data_axis: str | None = None,

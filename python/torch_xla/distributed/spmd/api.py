@@ -16,6 +16,14 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
+class _NoSuchDimension(ShardingError, IndexError):
+    """As PyTorch/XLA raises it."""
+
+
+class _NoPartialSums(ShardingError, NotImplementedError):
+    """As PyTorch/XLA raises it."""
+
+
 def with_xla(func: Callable[_P, _T]) -> Callable[_P, _T]:
     """A decorator: turns SPMD mode on before each call."""
 
@@ -58,10 +66,10 @@ def spec_of(placements: Sequence[Any], rank: int) -> tuple[Any, ...]:
     axes: list[list[int]] = [[] for _ in range(rank)]
     for axis, placement in enumerate(placements):
         if placement.is_partial():
-            raise ShardingError("a tensor cannot be given as partial sums: use Shard or Replicate")
+            raise _NoPartialSums("a tensor cannot be given as partial sums: use Shard or Replicate")
         if not placement.is_replicate():
             if not -rank <= placement.dim < rank:
-                raise ShardingError(f"{placement} of a tensor with {rank} dimensions")
+                raise _NoSuchDimension(f"{placement} of a tensor with {rank} dimensions")
             axes[placement.dim].append(axis)
     return tuple(tuple(dim) if len(dim) > 1 else dim[0] if dim else None for dim in axes)
 

@@ -146,7 +146,9 @@ class Mesh:
 
 class HybridMesh(Mesh):
     """A mesh over slices: `ici_mesh_shape` inside a slice, with its fast links, times
-    `dcn_mesh_shape` across slices. Both have one entry per axis."""
+    `dcn_mesh_shape` across slices. Both have one entry per axis. Slices, and where a device is in
+    its slice, are what the plugin says (`slice_index`, `coords`); otherwise devices are numbered
+    slice by slice."""
 
     def __init__(
         self,
@@ -160,12 +162,63 @@ class HybridMesh(Mesh):
         if len(dcn) != len(ici):
             raise ShardingError(f"ici_mesh_shape {ici} and dcn_mesh_shape {dcn} differ in length")
         self.ici_mesh_shape, self.dcn_mesh_shape = ici, dcn
-        # Devices are numbered slice by slice: axis i of the mesh is slices first, then inside.
+        count = int(np.prod(dcn))
+        slices = [_in_slice(devices, ici) for devices in _slices(count, int(np.prod(ici)))]
+        # Axis i of the mesh is slices first, then inside.
+        blocks = np.array(slices).reshape(dcn + ici)
         rank = len(ici)
-        blocks = np.arange(int(np.prod(dcn + ici))).reshape(dcn + ici)
         order = [axis + offset for axis in range(rank) for offset in (0, rank)]
         shape = tuple(outer * inner for outer, inner in zip(dcn, ici, strict=True))
         super().__init__(blocks.transpose(order).reshape(shape), shape, axis_names)
+
+
+def _slices(count: int, size: int) -> list[list[dict[str, Any]]]:
+    """What the plugin says of the devices, slice by slice, in the order of their numbers."""
+    devices = runtime.global_runtime_device_attributes()
+    for device in devices:
+        device["number"] = int(device["name"].rpartition(":")[2])
+    devices.sort(key=lambda device: int(device["number"]))
+    if "slice_index" not in devices[0]:
+        if len(devices) != count * size:  # the mesh's own check says so
+            devices = [{"number": number} for number in range(count * size)]
+        return [devices[i * size : (i + 1) * size] for i in range(count)]
+    slices: dict[int, list[dict[str, Any]]] = {}
+    for device in devices:
+        slices.setdefault(device["slice_index"], []).append(device)
+    if len(slices) != count:
+        raise ShardingError(
+            f"Number of slices {len(slices)} must equal the product of dcn_mesh_shape, got {count}"
+        )
+    return [slices[index] for index in sorted(slices)]
+
+
+def _in_slice(devices: list[dict[str, Any]], shape: tuple[int, ...]) -> "np.ndarray":
+    """The devices of a slice as an array of `shape`. The last axes communicate most: each takes the
+    first physical axes whose product it is. Where none are left that fit, the order of the physical
+    places is kept."""
+    numbers = np.array([device["number"] for device in devices])
+    if len(numbers) != np.prod(shape):
+        raise ShardingError(
+            f"Number of devices {len(numbers)} must equal the product of mesh_shape {shape}"
+        )
+    if "coords" not in devices[0]:
+        return numbers.reshape(shape)
+    places = np.array([device["coords"] for device in devices])
+    sizes = places.max(axis=0) + 1
+    if np.prod(sizes) != len(devices):  # several on one chip
+        return numbers.reshape(shape)
+    physical = np.empty(sizes, dtype=int)
+    physical[tuple(places.T)] = numbers
+    free = list(range(len(sizes)))
+    taken: list[int] = []
+    for size in reversed(shape):
+        choices = (c for n in range(len(free) + 1) for c in itertools.combinations(free, n))
+        chosen = next((c for c in choices if np.prod(sizes[list(c)], dtype=int) == size), None)
+        if chosen is None:
+            return physical.reshape(shape)
+        taken = [*chosen, *taken]
+        free = [axis for axis in free if axis not in chosen]
+    return physical.transpose(*free, *taken).reshape(shape)
 
 
 def get_1d_mesh(axis_name: str | None = None) -> Mesh:

@@ -1,6 +1,7 @@
 """Tensors that lie on several devices: what each device holds."""
 
 import contextlib
+import copy
 import enum
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -89,6 +90,7 @@ class XLAShardedTensor(torch.Tensor):
 
     mesh_shape: tuple[int, ...] | None = None
     partition_spec: Sequence[Any] | None = None
+    _devices: Sequence[int] = ()  # of the mesh, in its order
     _axes: Sequence[Sequence[int]] = ()  # the numbers of the axes that shard each dimension
 
     @classmethod
@@ -97,7 +99,12 @@ class XLAShardedTensor(torch.Tensor):
     ) -> Any:
         with torch._C.DisableTorchFunctionSubclass():
             result = func(*args, **(kwargs or {}))
-            return result if func in get_default_nowrap_functions() else _wrapped(result)
+            if func in get_default_nowrap_functions():
+                return result
+            result = _wrapped(result)
+            if func in _COPIES and isinstance(result, XLAShardedTensor):
+                result._lie_as(args[0])
+            return result
 
     @staticmethod
     def __new__(
@@ -119,6 +126,25 @@ class XLAShardedTensor(torch.Tensor):
 
     def __init__(self, *_: Any, **__: Any) -> None:
         super().__init__()
+
+    def _lie_as(self, other: "XLAShardedTensor") -> None:
+        self.mesh_shape, self.partition_spec = other.mesh_shape, other.partition_spec
+        self._devices, self._axes = other._devices, other._axes
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "XLAShardedTensor":
+        if id(self) in memo:
+            return memo[id(self)]  # type: ignore[no-any-return]
+        if not self.is_leaf:
+            raise RuntimeError(
+                "Only Tensors created explicitly by the user (graph leaves) support the deepcopy "
+                "protocol at the moment: detach() this one first"
+            )
+        copied: XLAShardedTensor = self.detach().clone()  # type: ignore[assignment]
+        memo[id(self)] = copied.requires_grad_(self.requires_grad)
+        if self.grad is not None:
+            copied.grad = copy.deepcopy(self.grad, memo)
+        copied.__dict__ = copy.deepcopy(self.__dict__, memo)
+        return copied
 
     @property
     def global_tensor(self) -> torch.Tensor:
@@ -158,8 +184,7 @@ class XLAShardedTensor(torch.Tensor):
                 "partition_spec to be set. Use mark_sharding() to properly initialize sharding "
                 "information."
             )
-        count = runtime.global_runtime_device_count()
-        mesh = DeviceMesh("xla", torch.arange(count).reshape(self.mesh_shape))
+        mesh = DeviceMesh("xla", torch.tensor(self._devices).reshape(self.mesh_shape))
         placements: list[Any] = [Replicate()] * len(self.mesh_shape)
         for dim, axes in enumerate(self._axes):
             for axis in axes:
@@ -174,13 +199,34 @@ class XLAShardedTensor(torch.Tensor):
     def redistribute(
         self, device_mesh: Any = None, placements: Sequence[Any] | None = None, **_: Any
     ) -> "XLAShardedTensor":
-        """The same values, lying as `placements` say; this tensor stays as it is."""
+        """The same values, lying as `placements` say on the mesh, by default its own; this tensor
+        stays as it is."""
         from torch_xla.distributed.spmd.api import xla_distribute_tensor
 
-        return xla_distribute_tensor(self.global_tensor.clone(), device_mesh, placements)
+        if device_mesh is None and self.mesh_shape is not None:
+            device_mesh = self._spec.mesh
+        unmarked = self.global_tensor.clone()
+        _XLAC._xla_clear_sharding(unmarked)
+        return xla_distribute_tensor(unmarked, device_mesh, placements)
 
     def full(self) -> torch.Tensor:
         """The whole tensor on the CPU."""
         return self.global_tensor.detach().cpu()
 
     full_tensor = full
+
+
+_COPIES = {
+    torch.clone,
+    torch.detach,
+    torch.Tensor.clone,
+    torch.Tensor.detach,
+    torch.Tensor.to,
+    torch.Tensor.type,
+    torch.Tensor.contiguous,
+    torch.Tensor.float,
+    torch.Tensor.half,
+    torch.Tensor.bfloat16,
+    torch.Tensor.double,
+    torch.Tensor.data.__get__,  # type: ignore[attr-defined]
+}

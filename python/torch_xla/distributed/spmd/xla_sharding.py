@@ -77,7 +77,7 @@ def _mark(
     _check_spec(t, mesh, partition_spec)
     mark(t, mesh.get_op_sharding(partition_spec))
     marked = wrap_as_sharded_tensor(t, mesh.mesh_shape, tuple(partition_spec))
-    marked._axes = mesh.translate(partition_spec)
+    marked._devices, marked._axes = mesh.device_ids.tolist(), mesh.translate(partition_spec)
     _mark_gradients_of(t)
     _mark_gradients_of(marked)
     return marked
@@ -290,6 +290,13 @@ class ShardingSpec:
             raise ShardingError(
                 "minibatch=True is not supported with several processes: load the whole batch in "
                 "each of them and leave minibatch=False; only the process's part is sent"
+            )
+        devices = runtime.addressable_runtime_device_count()
+        if self.minibatch and t.size(0) % devices != 0:
+            raise RuntimeError(
+                "When minibatch is configured, the per-host batch size must be divisible by local "
+                f"runtime device count. Per host input data shape = {tuple(t.shape)}, and there "
+                f"are {devices} devices"
             )
         mark_sharding(t, self.mesh, self.partition_spec)
 
