@@ -3,7 +3,9 @@
 import gc
 import os
 import resource
+import time
 
+import pytest
 import torch
 import torch_xla
 from process import output_of
@@ -182,3 +184,39 @@ def test_code_and_places_without_end_are_forgotten() -> None:
     alive, values = output.splitlines()
     assert int(alive) <= 1 << 14
     assert values == "[-1.0, -1.0]"
+
+
+def test_values_that_nobody_reads_do_not_slow_down_reads() -> None:
+    kept: list[torch.Tensor] = []
+    x = torch.ones(4, device="xla")
+    chain = x * 2
+
+    def seconds_of_reads() -> float:
+        nonlocal chain
+        start = time.process_time()
+        for _ in range(300):
+            assert x.max().item() == 1
+            kept.append(x + len(kept))
+            chain = chain * 1.01
+        return time.process_time() - start
+
+    seconds_of_reads()
+    few = seconds_of_reads()
+    kept += [x + 1 for _ in range(4000)]
+    assert seconds_of_reads() < 4 * few
+
+
+@pytest.mark.parametrize("asked_about", [False, True])
+def test_a_read_computes_what_else_needs_its_operations(asked_about: bool) -> None:
+    x = torch.ones(4, device="xla")
+    torch_xla.sync()
+    doubled = x * 2
+    wanted, other, apart = doubled + 1, doubled.exp() - 1, x + 5
+    if asked_about:  # by a read that needed none of them
+        assert x.max().item() == 1
+    assert wanted.tolist() == [3] * 4
+    before = Work.so_far()
+    assert doubled.tolist() == [2] * 4 and min(other.tolist()) > 6
+    assert Work.so_far().since(before).executions == 0
+    assert apart.tolist() == [6] * 4
+    assert Work.so_far().since(before).executions == 1

@@ -7,6 +7,7 @@
 #include "execution/placement.h"
 #include "execution/settings.h"
 #include "graph/collect.h"
+#include "graph/shared_work.h"
 #include "interpret/interpreter.h"
 #include "metrics/metrics.h"
 #include "sharding/spmd.h"
@@ -14,6 +15,7 @@
 #include "timeline/timeline.h"
 #include "trace/region.h"
 #include "trace/scope.h"
+#include "values/newly_pending.h"
 
 #include <c10/util/flat_hash_map.h>
 
@@ -111,43 +113,28 @@ void execute_all(std::vector<NamedRun>& runs, const std::string& name = {}) {
   }
 }
 
-// `roots`, and those of `pending` whose values need something that is computed for the roots':
+// `roots`, and the pending states whose values need something that is computed for the roots':
 // else it would be computed again for them, and a loop that reads a value each time round would
-// carry all of its past along.
-std::vector<StatePtr> with_shared_work(std::vector<StatePtr> roots,
-                                       const std::vector<StatePtr>& pending) REQUIRES(trace_mutex) {
-  if (roots.size() == pending.size()) {
+// carry all of its past along. The caller drops `others` after the lock.
+std::vector<StatePtr> with_shared_work(int device, std::vector<StatePtr> roots,
+                                       std::vector<StatePtr>& others) REQUIRES(trace_mutex) {
+  if (roots.size() == pending_count(device)) {
     return roots;
   }
-  std::vector<Value> outputs;
+  std::vector<Value> values;
   std::unordered_set<StorageState*> chosen;
   for (const StatePtr& state : roots) {
-    outputs.push_back(state->value());
+    values.push_back(state->value());
     chosen.insert(state.get());
   }
-  const size_t first = outputs.size();
-  // The roots' nodes come first.
-  const size_t computed = collect_graph(outputs).nodes.size();
-  std::vector<StatePtr> others;
-  for (const StatePtr& state : pending) {
-    if (chosen.count(state.get()) == 0) {
-      outputs.push_back(state->value());
-      others.push_back(state);
-    }
+  SharedWork work(values);
+  others = newly_pending_states(device);
+  if (!work.is_new()) {
+    others = pending_states(device);
   }
-  const Graph graph = collect_graph(outputs);
-  std::vector<bool> shares(graph.nodes.size(), false);
-  for (size_t n = 0; n < graph.nodes.size(); ++n) {
-    const GraphNode& entry = graph.nodes[n];
-    shares[n] = n < computed;
-    for (size_t i = 0; !shares[n] && i < entry.node->operands.size(); ++i) {
-      const int32_t producer = graph.operands[entry.first_operand + i].producer;
-      shares[n] = producer >= 0 && shares[static_cast<size_t>(producer)];
-    }
-  }
-  for (size_t i = 0; i < others.size(); ++i) {
-    if (shares[static_cast<size_t>(graph.outputs[first + i].producer)]) {
-      roots.push_back(others[i]);
+  for (const StatePtr& state : others) {
+    if (chosen.count(state.get()) == 0 && work.is_needed_for(state->value())) {
+      roots.push_back(state);
     }
   }
   return roots;
@@ -236,7 +223,7 @@ void sync_storages(const std::vector<StatePtr>& states, const std::string& name)
   ExportScope::refuse_to_read(states);
   current_location();
   std::map<int, std::vector<StatePtr>> by_device;
-  std::vector<std::vector<StatePtr>> all;  // states are dropped after the lock
+  std::map<int, std::vector<StatePtr>> others;  // states are dropped after the lock
   std::vector<NamedRun> runs;
   LaunchTurn turn;
   {
@@ -248,12 +235,11 @@ void sync_storages(const std::vector<StatePtr>& states, const std::string& name)
       }
     }
     for (auto& [device, pending] : by_device) {
-      all.push_back(pending_states(device));
       // No donation: what stays pending, now or in another thread's turn, may read the value.
-      runs.push_back(prepare(device, with_shared_work(std::move(pending), all.back()), false));
+      runs.push_back(prepare(device, with_shared_work(device, pending, others[device]), false));
     }
   }
-  all.clear();  // other threads' states may go while this runs
+  others.clear();  // other threads' states may go while this runs
   execute_all(runs, name);
 }
 

@@ -80,7 +80,7 @@ class Collector {
     graph_.numbers.insert(graph_.numbers.end(), node->numbers.begin(), node->numbers.end());
   }
 
-  uint64_t epoch_ = next_epoch.fetch_add(1);
+  uint64_t epoch_ = new_visit_epoch();
   Graph graph_;
   std::vector<Frame> stack_;
 };
@@ -90,6 +90,8 @@ uint64_t pack(GraphValue value) {
 }
 
 }  // namespace
+
+uint64_t new_visit_epoch() { return next_epoch.fetch_add(1); }
 
 Graph collect_graph(const std::vector<Value>& outputs) { return Collector().run(outputs); }
 

@@ -9,6 +9,8 @@ namespace torch_xla {
 // inputs. `donated` is left at -1.
 Graph collect_graph(const std::vector<Value>& outputs) REQUIRES(trace_mutex);  // it marks nodes
 
+uint64_t new_visit_epoch();  // for another walk that marks nodes
+
 // Sets the hash from structure, donations and shardings; to be called once these are known.
 void finish_graph(Graph& graph);
 

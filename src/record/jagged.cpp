@@ -1,6 +1,8 @@
 // Rows of sequences one after the other (nested tensors of layout torch.jagged) as sequences of one
 // length, and back. PyTorch's kernels copy sequence by sequence and read on the host where each
 // one ends; here the places are computed on the device.
+#include "record/registration.h"
+
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
@@ -79,11 +81,11 @@ Tensor from_padded(const Tensor& padded, at::TensorList offsets, std::optional<i
   return at::where(for_rows(within < longest, rows), rows, at::zeros({}, rows.options()));
 }
 
-TORCH_LIBRARY_IMPL(aten, XLA, m) {
+}  // namespace
+
+void register_jagged_tensors(torch::Library& m) {
   m.impl("_jagged_to_padded_dense_forward", &to_padded);
   m.impl("_padded_dense_to_jagged_forward", &from_padded);
 }
-
-}  // namespace
 
 }  // namespace torch_xla

@@ -73,6 +73,7 @@ TORCH_LIBRARY_IMPL(aten, XLA, m) {
   register_grouped_mm(m);
   register_histogram(m);
   register_traced_convolutions(m);
+  register_jagged_tensors(m);
   register_nested_tensors(m);
   register_out_in_other_dtypes(m);
   register_recurrent_layers(m);

@@ -20,6 +20,7 @@ void register_device_kernels(torch::Library& m);
 void register_grouped_mm(torch::Library& m);
 void register_histogram(torch::Library& m);
 void register_traced_convolutions(torch::Library& m);
+void register_jagged_tensors(torch::Library& m);
 void register_nested_tensors(torch::Library& m);
 void register_out_in_other_dtypes(torch::Library& m);
 void register_recurrent_layers(torch::Library& m);

@@ -26,9 +26,17 @@ namespace {
 
 constexpr auto kPatienceAtExit = std::chrono::seconds(2);
 
+pid_t this_thread() { return static_cast<pid_t>(syscall(SYS_gettid)); }
+
 void lower_priority() {
   constexpr int kNice = 10;
-  setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), kNice);
+  setpriority(PRIO_PROCESS, static_cast<id_t>(this_thread()), kNice);
+}
+
+// That of the calling thread, which waits for it: a busy machine would not come to it. Systems may
+// allow that to privileged users only.
+void raise_priority(pid_t thread) {
+  setpriority(PRIO_PROCESS, static_cast<id_t>(thread), getpriority(PRIO_PROCESS, 0));
 }
 
 // The compiler's passes recurse along the program: a long chain of operations needs a deep stack,
@@ -134,7 +142,6 @@ class Queue {
   }
 
   void work() {
-    lower_priority();
     MutexLock lock(mutex_);
     while (true) {
       while (!stopping_ && jobs_.empty()) {
@@ -151,6 +158,7 @@ class Queue {
       ++working_;
       {
         MutexUnlock unlocked(mutex_);
+        lower_priority();  // somebody may have waited for the last one
         job->run(false);
         job.reset();
       }
@@ -200,6 +208,10 @@ Job::Job(std::weak_ptr<void> owner, Graph graph, std::string name, std::vector<b
 void Job::run(bool awaited) {
   DeferWarnings no_front_end;
   const auto start = std::chrono::steady_clock::now();
+  {
+    MutexLock lock(mutex_);
+    worker_ = awaited ? 0 : this_thread();
+  }
   VariantPtr result;
   std::exception_ptr error;
   try {
@@ -213,6 +225,7 @@ void Job::run(bool awaited) {
     result_ = std::move(result);
     error_ = error;
     seconds_ = spent.count();
+    worker_ = 0;
     graph_ = {};
     done_.store(true, std::memory_order_release);
   }
@@ -229,6 +242,9 @@ VariantPtr Job::wait() {
     ProgressLine progress(name_, std::chrono::seconds(delay));
     MutexLock lock(mutex_);
     while (!done()) {
+      if (worker_ != 0) {
+        raise_priority(worker_);
+      }
       wait_or_interrupt(changed_, mutex_, lock);
     }
   }

@@ -11,6 +11,8 @@
 #include <memory>
 #include <string>
 
+#include <sys/types.h>
+
 namespace torch_xla::tiers {
 
 class Job : public std::enable_shared_from_this<Job> {
@@ -45,6 +47,7 @@ class Job : public std::enable_shared_from_this<Job> {
   VariantPtr result_ GUARDED_BY(mutex_);
   std::exception_ptr error_ GUARDED_BY(mutex_);
   double seconds_ GUARDED_BY(mutex_) = 0;
+  pid_t worker_ GUARDED_BY(mutex_) = 0;  // the thread of low priority that runs it
 };
 using JobPtr = std::shared_ptr<Job>;
 

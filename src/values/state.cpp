@@ -5,6 +5,7 @@
 #include "host_ops/kernel_call.h"
 #include "pjrt/live_buffers.h"
 #include "pjrt/sharded_buffer.h"
+#include "values/newly_pending.h"
 
 #include <c10/core/CPUAllocator.h>
 
@@ -253,6 +254,9 @@ class PendingList {
   void remove(StorageState* state) REQUIRES(trace_mutex) {
     (state->previous_ != nullptr ? state->previous_->next_ : head_) = state->next_;
     (state->next_ != nullptr ? state->next_->previous_ : tail_) = state->previous_;
+    if (looked_at_ == state) {
+      looked_at_ = state->previous_;
+    }
     state->linked_ = false;
     --size_;
   }
@@ -260,7 +264,22 @@ class PendingList {
   std::vector<StatePtr> states() const REQUIRES(trace_mutex) {
     std::vector<StatePtr> result;
     result.reserve(size_);
-    for (StorageState* state = head_; state != nullptr; state = state->next_) {
+    add_from(head_, result);
+    return result;
+  }
+
+  std::vector<StatePtr> new_states() REQUIRES(trace_mutex) {
+    std::vector<StatePtr> result;
+    add_from(looked_at_ != nullptr ? looked_at_->next_ : head_, result);
+    looked_at_ = tail_;
+    return result;
+  }
+
+  size_t size() const { return size_; }
+
+ private:
+  static void add_from(StorageState* state, std::vector<StatePtr>& result) REQUIRES(trace_mutex) {
+    for (; state != nullptr; state = state->next_) {
       // One whose storage is gone is of no use, though another thread's sync may hold it; one that
       // is being destroyed waits for the trace lock and is not revived.
       StatePtr alive = state->storages_ > 0 ? state->weak_from_this().lock() : nullptr;
@@ -268,14 +287,11 @@ class PendingList {
         result.push_back(std::move(alive));
       }
     }
-    return result;
   }
 
-  size_t size() const { return size_; }
-
- private:
   StorageState* head_ = nullptr;
   StorageState* tail_ = nullptr;
+  StorageState* looked_at_ = nullptr;  // the last of those that new_states() has told of
   size_t size_ = 0;
 };
 
@@ -326,6 +342,10 @@ void StorageState::set_value(Value value) {
 }
 
 std::vector<StatePtr> pending_states(int device) { return PendingList::of(device).states(); }
+
+std::vector<StatePtr> newly_pending_states(int device) {
+  return PendingList::of(device).new_states();
+}
 
 namespace {
 std::atomic<int64_t> recorded_nodes{0};

@@ -1,0 +1,38 @@
+// Which pending values a run of some of them should compute as well.
+#pragma once
+
+#include "ir/node.h"
+
+#include <vector>
+
+namespace torch_xla {
+
+// Marks nodes: one at a time, and no graph is collected meanwhile.
+class SharedWork {
+ public:
+  explicit SharedWork(const std::vector<Value>& roots) REQUIRES(trace_mutex);
+
+  // No walk had come to the operations that the roots need. Values that one has come to need none
+  // of them, then: whoever has asked about these need not ask again.
+  bool is_new() const { return is_new_; }
+
+  // Whether the value needs an operation that the roots need.
+  bool is_needed_for(const Value& value) REQUIRES(trace_mutex);
+
+ private:
+  struct Frame {
+    const Node* node;
+    size_t next_operand;
+  };
+
+  bool seen(const Node& node) const REQUIRES(trace_mutex) { return node.visit.epoch == epoch_; }
+  bool is_done(const Node& node) const REQUIRES(trace_mutex);
+  bool is_shared(const Node& node) const REQUIRES(trace_mutex);
+  void visit(const Node& root) REQUIRES(trace_mutex);
+
+  const uint64_t epoch_;
+  bool is_new_ = true, at_roots_ = true;
+  std::vector<Frame> stack_;
+};
+
+}  // namespace torch_xla
