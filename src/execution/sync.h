@@ -30,8 +30,8 @@ DeviceDataPtr materialize_data(const at::Tensor& tensor);
 // Its buffer, awaited until launched (not until computed).
 pjrt::BufferPtr materialize(const at::Tensor& tensor);
 
-// A CPU tensor of the same window, on the value's own memory where that is the host's: for who reads
-// it at once and keeps nothing. Blocks.
+// A CPU tensor of the same window, on the value's own memory where that is the host's: for who
+// reads it at once and keeps nothing. Blocks.
 at::Tensor host_window(const at::Tensor& tensor);
 
 // A CPU tensor with the same sizes, strides and values. Blocks.
