@@ -209,3 +209,21 @@ def test_the_environment_is_checked_at_import(fresh_python: Callable[..., str]) 
     )
     assert "TORCH_XLA_EXPLIAN is not one of torch_xla" in printed
     assert "did you mean TORCH_XLA_EXPLAIN?" in printed
+
+
+def test_xla_flags_that_the_plugin_does_not_know_are_left_out(
+    fresh_python: Callable[..., str],
+) -> None:
+    """The plugin would end the process."""
+    program = (
+        "import warnings\n"
+        "import torch, torch_xla\n"
+        "with warnings.catch_warnings(record=True) as caught:\n"
+        "    warnings.simplefilter('always')\n"
+        "    print(torch.ones(2, device='xla').sum().item())\n"
+        "print([str(w.message) for w in caught])"
+    )
+    flags = "--xla_tpu_enable_flash --xla_cpu_enable_fast_math=false --xla_nonsense=1"
+    value, warned = fresh_python(program, XLA_FLAGS=flags).splitlines()
+    assert value == "2.0"
+    assert "does not know --xla_tpu_enable_flash --xla_nonsense=1, which is left out" in warned

@@ -274,3 +274,54 @@ def test_a_fork_while_others_record() -> None:
         assert pending.tolist() == [2, 2, 2]
         """
     )
+
+
+@pytest.mark.parametrize("kind", ["lazy", "eager", "compiled", "traced"])
+def test_a_thread_that_holds_the_interpreter_beside_one_that_records(kind: str) -> None:
+    """Who records takes the interpreter's lock only where no other lock is held."""
+    output_of(
+        """
+        import sys, threading
+        from torch_xla.experimental.assume_pure import assume_pure
+
+        kind = sys.argv[1]
+        torch_xla.experimental.eager_mode(kind == "eager")
+        wraps = {"compiled": torch_xla.compile, "traced": assume_pure}
+        sys.setswitchinterval(1e-4)  # or each operation would wait for 5 ms, as on the CPU
+        done = False
+
+        def hold():
+            count = 0
+            while not done:
+                count += len(str(count))
+
+        def train(device, wrap):
+            torch.manual_seed(0)
+            layers = torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1)
+            model = torch.nn.Sequential(*layers)
+            model.to(device)
+            optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+            x = torch.linspace(0, 1, 32).reshape(8, 4).to(device)
+
+            def step(x):
+                optimizer.zero_grad()
+                loss = (model(x) - 1).square().mean()
+                loss.backward()
+                optimizer.step()
+                return loss
+
+            run = wrap(step)
+            return [run(x).item() for _ in range(5)]
+
+        threads = [threading.Thread(target=hold) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        got = train("xla", wraps.get(kind, lambda f: f))
+        done = True
+        for thread in threads:
+            thread.join()
+        wanted = train("cpu", lambda f: f)
+        torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-5)
+        """,
+        kind,
+    )

@@ -3,6 +3,7 @@
 #include "base/env.h"
 #include "base/mutex.h"
 #include "pjrt/imports.h"
+#include "pjrt/xla_flags.h"
 
 #include <dlfcn.h>
 
@@ -102,6 +103,7 @@ Api load_plugin(const std::string& path) {
     throw Error("cannot load the PJRT plugin " + path + ": " + dlerror() +
                 " (TORCH_XLA_PLUGIN_PATH names another one)");
   }
+  drop_unknown_xla_flags(path);
   watch_forks();
   // What the plugin makes at its first use stays until the process is gone, as the client does: a
   // thread may be compiling or computing with it while the process ends.

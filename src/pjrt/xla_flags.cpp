@@ -1,0 +1,62 @@
+#include "pjrt/xla_flags.h"
+
+#include "base/error.h"
+
+#include <cctype>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+namespace torch_xla::pjrt {
+
+namespace {
+
+// "xla_dump_to" of "--xla_dump_to=/tmp".
+std::string name_of(const std::string& flag) {
+  const size_t begin = flag.find_first_not_of('-');
+  return begin == std::string::npos ? "" : flag.substr(begin, flag.find('=') - begin);
+}
+
+std::string content_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+// Not as the beginning of a longer name.
+bool holds_name(const std::string& content, const std::string& name) {
+  size_t at = content.find(name);
+  while (at != std::string::npos) {
+    const auto next = static_cast<unsigned char>(content[at + name.size()]);
+    if (std::isalnum(next) == 0 && next != '_') {
+      return true;
+    }
+    at = content.find(name, at + 1);
+  }
+  return false;
+}
+
+}  // namespace
+
+void drop_unknown_xla_flags(const std::string& library) {
+  const char* given = std::getenv("XLA_FLAGS");
+  if (given == nullptr || given[0] != '-') {
+    return;  // none, or the name of a file that has them
+  }
+  std::string content, known, unknown;
+  std::istringstream flags(given);
+  for (std::string flag; flags >> flag;) {
+    if (content.empty()) {
+      content = content_of(library);
+    }
+    std::string& list = holds_name(content, name_of(flag)) ? known : unknown;
+    list += (list.empty() ? "" : " ") + flag;
+  }
+  if (!unknown.empty()) {
+    warn("XLA_FLAGS: the plugin " + library + " does not know " + unknown +
+         ", which is left out (flags are spelled --xla_name=value)");
+    setenv("XLA_FLAGS", known.c_str(), 1);
+  }
+}
+
+}  // namespace torch_xla::pjrt
