@@ -10,7 +10,7 @@ test-cpp: build
 	ctest --test-dir build/release -j 2 --output-on-failure
 
 test-python: build
-	.venv/bin/python -m pytest -n 2 --dist loadfile
+	.venv/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-foreign: build
 	.venv/bin/python -m pytest -n 2 --dist loadfile --mode foreign $(wildcard $(addprefix \

@@ -17,6 +17,8 @@ os.environ["TORCH_XLA_CACHE_DIR"] = _cache.name
 
 import torch_xla  # noqa: E402, F401  (every test may use the device)
 
+LONGEST_FILES = {"test_modes", "test_installed", "test_training", "test_opinfo"}
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
@@ -67,6 +69,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(pytest.mark.skip(reason=f"the CPU platform alone: {reason}"))
     elif mode != "lazy":
         items[:] = [item for item in items if item.get_closest_marker("lazy_only") is None]
+    # Two workers share the files: a long one at the end would run alone.
+    items.sort(key=lambda item: item.path.stem not in LONGEST_FILES)
 
 
 @pytest.fixture(scope="session", autouse=True)
