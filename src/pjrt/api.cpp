@@ -2,6 +2,8 @@
 
 #include "base/interrupt.h"
 
+#include <chrono>
+#include <thread>
 #include <type_traits>
 #include <utility>
 
@@ -119,8 +121,26 @@ void on_ready(EventPtr event, std::function<void()> callback) {
   PJRT_CALL(api, PJRT_Event_OnReady, args);
 }
 
+namespace {
+
+// A small program is done before a thread that sleeps is awake again, so look for as long as that
+// takes. Who wants the processor meanwhile gets it.
+bool is_soon_ready(const Event& event) {
+  constexpr auto kWaking = std::chrono::microseconds(150);
+  const auto end = std::chrono::steady_clock::now() + kWaking;
+  while (!event.is_ready()) {
+    if (std::chrono::steady_clock::now() > end) {
+      return false;
+    }
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+}  // namespace
+
 void await_or_interrupt(const EventPtr& event, const char* doing) {
-  if (!event->is_ready()) {
+  if (!is_soon_ready(*event)) {
     struct Waiter {
       Mutex mutex;
       Condition changed;
