@@ -2,9 +2,11 @@
 
 #include "base/mutex.h"
 #include "host_ops/call_frame.h"
+#include "host_ops/philox.h"
 #include "lower/graph_lowering.h"
 #include "pjrt/client.h"
 
+#include <algorithm>
 #include <unordered_map>
 
 #include "xla/ffi/api/ffi.h"
@@ -113,6 +115,29 @@ XLA_FFI_DEFINE_HANDLER(
     kHostOpHandler, call_host_op,
     ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Attr<int64_t>("id").RemainingArgs().RemainingRets());
 
+ffi::Error draw_random_bits(ffi::ThreadPool pool, ffi::AnyBuffer state,
+                            ffi::Result<ffi::AnyBuffer> bits, ffi::Result<ffi::AnyBuffer> next) {
+  constexpr size_t kPiece = 1 << 16;  // words: some ten microseconds
+  const auto* from = static_cast<const uint64_t*>(state.untyped_data());
+  auto* words = static_cast<uint32_t*>(bits->untyped_data());
+  const size_t count = bits->size_bytes() / sizeof(uint32_t);
+  PoolWorkers workers(pool);
+  run_pieces(workers, (count + kPiece - 1) / kPiece, [&](size_t i) {
+    philox_words(from, i * kPiece, std::min((i + 1) * kPiece, count), words);
+  });
+  auto* behind = static_cast<uint64_t*>(next->untyped_data());
+  behind[1] = philox_counter(from[1], count);
+  behind[0] = from[0];
+  return ffi::Error::Success();
+}
+
+XLA_FFI_DEFINE_HANDLER(kRandomBitsHandler, draw_random_bits,
+                       ffi::Ffi::Bind()
+                           .Ctx<ffi::ThreadPool>()
+                           .Arg<ffi::AnyBuffer>()
+                           .Ret<ffi::AnyBuffer>()
+                           .Ret<ffi::AnyBuffer>());
+
 }  // namespace
 
 bool host_calls_available() {
@@ -122,6 +147,7 @@ bool host_calls_available() {
       return false;
     }
     client.register_ffi_handler(kHostCallTarget, reinterpret_cast<void*>(kHostOpHandler));
+    client.register_ffi_handler(kRandomBitsTarget, reinterpret_cast<void*>(kRandomBitsHandler));
     return true;
   }();
   return available;

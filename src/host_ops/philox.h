@@ -7,6 +7,13 @@
 
 namespace torch_xla {
 
+// Words `begin` (a multiple of four) to `end` of those that follow the state (key, counter), at
+// their places in `words`. Thread-safe.
+void philox_words(const uint64_t* state, size_t begin, size_t end, uint32_t* words);
+
+// The counter behind so many words.
+uint64_t philox_counter(uint64_t counter, size_t words);
+
 class Philox {
  public:
   // `state`: key and counter, as on the device; it goes on with every draw.

@@ -133,6 +133,11 @@ TEST(Golden, Matmul) {
       .number(0.125)
       .output(DType::BFloat16, {5, 2, 3})
       .lower(b, "baddbmm_ignores_self_at_beta_zero");
+  TestCall("aten::bmm")
+      .tensor(kF32, {5, 2, 4})
+      .window({kF32, {4, 3}}, {kF32, {5, 4, 3}, {0, 3, 1}, 0})
+      .output(kF32, {5, 2, 3})
+      .lower(b, "bmm_of_expanded_weights_has_one_product");
   expect_golden("matmul", b.str(false));
 }
 

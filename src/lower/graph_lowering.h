@@ -43,5 +43,7 @@ LoweredModule lower_graph(const Graph& graph, const std::string& name,
 
 // The custom call target of host operators, and the type of number operands they are given.
 inline constexpr const char* kHostCallTarget = "torch_xla_host_op";
+// (state) -> (bits, state behind them)
+inline constexpr const char* kRandomBitsTarget = "torch_xla_random_bits";
 
 }  // namespace torch_xla

@@ -70,10 +70,22 @@ bool better_on_host(LowerContext& c, size_t first, size_t second) {
           (has_bfloat16_instructions() && is_long(c, first, second)));
 }
 
+// Weights that PyTorch expanded to the batch of their input.
+bool is_same_in_each_batch(LowerContext& c, size_t i) {
+  const Window* matrices = c.window(i);
+  return matrices != nullptr && matrices->sizes.size() == 3 && matrices->sizes[0] > 1 &&
+         matrices->strides[0] == 0;
+}
+
 // The product of two arguments: of matrices, or of as many in each batch.
 Val matrix_product(LowerContext& c, size_t first, size_t second) {
   Val x = c.tensor(first), y = c.tensor(second);
   const bool batched = x.rank() == 3;
+  if (batched && is_same_in_each_batch(c, second)) {  // XLA would multiply each batch on its own
+    const Dims matrix = {1, y.dim(1), y.dim(2)};
+    Val once = c.b.reshape(c.b.slice(y, {0, 0, 0}, matrix, {1, 1, 1}), {y.dim(1), y.dim(2)});
+    return dot(c, x, once, {{}, {}, {2}, {0}});
+  }
   const Dims batch = batched ? Dims{0} : Dims{};
   const int64_t row = batched ? 1 : 0, column = row + 1;
   if (better_exchanged(c, first, second)) {

@@ -27,4 +27,12 @@ module @matmul {
     %4 = stablehlo.convert %3 : (tensor<5x2x3xf32>) -> tensor<5x2x3xbf16>
     return %4 : tensor<5x2x3xbf16>
   }
+  func.func private @bmm_of_expanded_weights_has_one_product(%arg0: tensor<5x2x4xf32>, %arg1: tensor<4x3xf32>) -> tensor<5x2x3xf32> {
+    %0 = stablehlo.reshape %arg1 : (tensor<4x3xf32>) -> tensor<12xf32>
+    %1 = stablehlo.broadcast_in_dim %arg1, dims = [1, 2] : (tensor<4x3xf32>) -> tensor<5x4x3xf32>
+    %2 = stablehlo.slice %1 [0:1, 0:4, 0:3] : (tensor<5x4x3xf32>) -> tensor<1x4x3xf32>
+    %3 = stablehlo.reshape %2 : (tensor<1x4x3xf32>) -> tensor<4x3xf32>
+    %4 = stablehlo.dot_general %arg0, %3, contracting_dims = [2] x [0] : (tensor<5x2x4xf32>, tensor<4x3xf32>) -> tensor<5x2x3xf32>
+    return %4 : tensor<5x2x3xf32>
+  }
 }

@@ -1,0 +1,184 @@
+"""Single operators: what a call takes, as a ratio to CPU-eager PyTorch.
+
+Each side lives in a process of its own, and they take turns: for each case every side calls the
+operator for a while, round by round, and its best round counts. `compiled` runs the operator as a
+program of its own, `eager` in eager mode; a call has ended when its results are there.
+"""
+
+import argparse
+import json
+import math
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+SIDES = ("compiled", "eager")
+DTYPES = ("f32", "bf16", "f16")
+ROUNDS, SECONDS = 5, 0.05
+
+
+def worker(side: str) -> None:
+    """Answers each line `CASE DTYPE GRADIENTS` on stdin with whether it can, then each empty line
+    with the seconds of a call, until the next case comes."""
+    import torch
+    from operator_cases import CASES
+
+    dtypes = dict(zip(DTYPES, (torch.float32, torch.bfloat16, torch.float16), strict=True))
+    device, wait = "cpu", lambda: None
+    wrap: Callable = lambda f: f  # noqa: E731 - one of two
+    if side != "cpu":
+        import torch_xla
+
+        device, wait = "xla", lambda: torch_xla.sync(wait=True)
+        torch_xla.experimental.eager_mode(side == "eager")
+        wrap = torch_xla.compile if side == "compiled" else wrap
+
+    call: Callable[[], object] = lambda: None  # noqa: E731
+    for line in sys.stdin:
+        if line.strip():
+            name, dtype, gradients = line.strip().rsplit(" ", 2)
+            torch.manual_seed(0)
+            try:
+                call = bound(CASES[name], device, dtypes[dtype], gradients == "1", wrap, wait)
+                for _ in range(6):  # a program takes over in the third
+                    call()
+                print(json.dumps(""), flush=True)
+            except Exception as error:
+                print(json.dumps(f"{type(error).__name__}: {error}".splitlines()[0]), flush=True)
+        else:
+            print(json.dumps(seconds_of(call)), flush=True)
+
+
+def bound(case, device, dtype, gradients: bool, wrap, wait) -> Callable[[], object]:
+    import torch
+
+    function, operands = case(device, dtype)
+    function = wrap(function if not gradients else with_gradients(function, operands))
+    if gradients:
+        for operand in operands:
+            operand.requires_grad_(operand.is_floating_point())
+
+    def call() -> None:
+        with torch.set_grad_enabled(gradients):
+            result = function(*operands)
+        wait()
+        del result
+
+    return call
+
+
+def with_gradients(function: Callable, operands: list) -> Callable:
+    import torch
+
+    result = function(*operands)
+    seed = torch.ones_like(result[0] if isinstance(result, tuple) else result)
+
+    def forward_and_backward(*operands):
+        result = function(*operands)
+        result = result[0] if isinstance(result, tuple) else result
+        return torch.autograd.grad(result, [o for o in operands if o.requires_grad], seed)
+
+    return forward_and_backward
+
+
+def seconds_of(call: Callable[[], object]) -> float:
+    began, count = time.perf_counter(), 0
+    while count == 0 or time.perf_counter() < began + SECONDS:
+        call()
+        count += 1
+    return (time.perf_counter() - began) / count
+
+
+class Side:
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, "--worker", name],
+            env={**os.environ, "TORCH_XLA_TIER_RUNS": "2", "TORCH_XLA_PROGRESS": "0"},
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def ask(self, line: str) -> str | float:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+        return json.loads(self._process.stdout.readline())
+
+    def end(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
+
+def measure(sides: list[Side], case: str) -> dict[str, float] | str:
+    """The best seconds of each side, or what one of them cannot."""
+    for side in sides:
+        if trouble := side.ask(case):
+            return f"{side.name}: {trouble}"
+    rounds = [[float(side.ask("")) for side in sides] for _ in range(ROUNDS)]
+    best = map(min, zip(*rounds, strict=True))
+    return dict(zip((side.name for side in sides), best, strict=True))
+
+
+def report(case: str, found: dict[str, float]) -> None:
+    ratios = "".join(
+        f"{side:>10s} {seconds / found['cpu']:6.2f}"
+        for side, seconds in found.items()
+        if side != "cpu"
+    )
+    print(f"{case:36s} CPU {found['cpu'] * 1e3:9.3f} ms {ratios}", flush=True)
+
+
+def summary(all_found: dict[str, dict[str, float]], side: str) -> str:
+    ratios = {case: found[side] / found["cpu"] for case, found in all_found.items()}
+    mean = math.exp(sum(map(math.log, ratios.values())) / len(ratios))
+    above = sum(ratio > 1.1 for ratio in ratios.values())
+    worst = max(ratios, key=lambda case: ratios[case])
+    return (
+        f"{side}: {len(ratios)} cases, geometric mean {mean:.2f}, {above} above 1.1, "
+        f"worst {worst} {ratios[worst]:.2f}"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    parser.add_argument("--only", nargs="*", default=[""], help="cases with one of these words")
+    parser.add_argument("--dtypes", nargs="*", default=list(DTYPES))
+    parser.add_argument("--sides", nargs="*", default=list(SIDES))
+    parser.add_argument("--gradients", choices=("with", "without"), help="only these")
+    parser.add_argument("--json", help="write the seconds to this file")
+    options = parser.parse_args()
+    if options.worker:
+        worker(options.worker)
+        return
+    from operator_cases import CASES, is_differentiable
+
+    sides = [Side(name) for name in ("cpu", *options.sides)]
+    all_found = {}
+    for name in (n for n in CASES if any(word in n for word in options.only)):
+        for dtype in options.dtypes:
+            for gradients in (0, 1):
+                skipped = options.gradients and (options.gradients == "with") != bool(gradients)
+                if skipped or (gradients and not is_differentiable(name)):
+                    continue
+                found = measure(sides, f"{name} {dtype} {gradients}")
+                case = f"{name} {dtype}" + (" with gradients" if gradients else "")
+                if isinstance(found, str):
+                    print(f"{case:36s} left out, {found}", flush=True)
+                else:
+                    all_found[case] = found
+                    report(case, found)
+    for side in sides:
+        side.end()
+        if side.name != "cpu":
+            print(summary(all_found, side.name))
+    if options.json:
+        Path(options.json).write_text(json.dumps(all_found, indent=1))
+
+
+if __name__ == "__main__":
+    main()
