@@ -2,15 +2,22 @@
 
 #include "host_ops/divide.h"
 #include "host_ops/draw.h"
+#include "host_ops/one_thread.h"
 #include "ir/window.h"
 #include "lower/lower_state.h"
+#include "pjrt/client.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/from_blob.h>
 
+#include <optional>
+
 namespace torch_xla {
 
 namespace {
+
+// Starting and ending the threads of a team takes some hundred microseconds.
+constexpr int64_t kWorthATeam = 1 << 20;  // bytes that the call reads and writes
 
 class CallFrame {
  public:
@@ -31,6 +38,11 @@ class CallFrame {
       run_pieces(workers, pieces.size(), [&](size_t i) { run_piece(pieces[i]); });
       return;
     }
+    std::optional<OneThread> alone;
+    std::optional<PassingTeam> team;
+    if (!pjrt::is_launching()) {  // else the thread has a team of its own anyway
+      moved_bytes() < kWorthATeam ? void(alone.emplace()) : void(team.emplace());
+    }
     if (signature_.random) {
       call_.seed(arguments, state());
     }
@@ -43,6 +55,17 @@ class CallFrame {
   }
 
  private:
+  int64_t moved_bytes() const {
+    int64_t bytes = 0;
+    for (const Window& window : signature_.operands) {
+      bytes += window.numel() * static_cast<int64_t>(c10::elementSize(window.dtype));
+    }
+    for (const OutputSpec& output : signature_.outputs) {
+      bytes += output.frame.nbytes();
+    }
+    return bytes;
+  }
+
   // The numbers that the lowering would draw.
   void draw(const std::vector<Number>& given) const {
     auto* next = static_cast<uint64_t*>(outputs_.back());

@@ -181,6 +181,32 @@ std::vector<CallPiece> divide_attention(const Stack& arguments, size_t query, si
   return pieces;
 }
 
+// Operators of which each row is independent, except along some dimensions: the first dimension.
+std::vector<CallPiece> divide_rows(const c10::OperatorHandle& op, const Stack& arguments,
+                                   size_t results, int64_t threads) {
+  constexpr int64_t kWorthwhileRows = 1 << 14;  // elements
+  const at::Tensor& self = arguments[0].toTensor();
+  const auto dim = static_cast<size_t>(op.schema().argumentIndexWithName("dim").value_or(0));
+  const std::vector<int64_t> dims = arguments[dim].isInt()
+                                        ? std::vector<int64_t>{arguments[dim].toInt()}
+                                        : arguments[dim].toIntVector();
+  const bool along_first =
+      std::any_of(dims.begin(), dims.end(), [&](int64_t d) { return d == 0 || d == -self.dim(); });
+  if (self.dim() < 2 || along_first || self.numel() < kWorthwhileRows) {
+    return {};
+  }
+  std::vector<CallPiece> pieces;
+  for (Range range : ranges(self.size(0), threads)) {
+    CallPiece piece{arguments, {}};
+    piece.arguments[0] = narrowed(arguments[0], 0, range);
+    for (size_t i = 0; i < results; ++i) {
+      piece.parts.push_back({i, 0, range.start, range.length});
+    }
+    pieces.push_back(std::move(piece));
+  }
+  return pieces;
+}
+
 }  // namespace
 
 std::vector<CallPiece> divide(const c10::OperatorHandle& op, const Stack& arguments,
@@ -198,6 +224,10 @@ std::vector<CallPiece> divide(const c10::OperatorHandle& op, const Stack& argume
     pieces = divide_product(arguments, 0, threads);
   } else if (name == "aten::addmm" || name == "aten::baddbmm") {
     pieces = divide_product(arguments, 1, threads);
+  } else if (name == "aten::sort" || name == "aten::topk") {
+    pieces = divide_rows(op, arguments, 2, threads);
+  } else if (name == "aten::_fft_r2c" || name == "aten::_fft_c2r" || name == "aten::_fft_c2c") {
+    pieces = divide_rows(op, arguments, 1, threads);
   } else if (name == "aten::_scaled_dot_product_flash_attention_for_cpu") {
     // (query, key, value, dropout, causal, mask, scale)
     pieces = divide_attention(arguments, 0, 3, 5, 2, threads);

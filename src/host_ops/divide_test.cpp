@@ -98,7 +98,9 @@ void compare_pieces(const char* name, const Stack& arguments, int64_t threads, b
   std::vector<Tensor> merged;
   for (const c10::IValue& value : whole) {
     bool defined = value.isTensor() && value.toTensor().defined();
-    merged.push_back(defined ? torch::full_like(value.toTensor(), NAN) : Tensor());
+    merged.push_back(defined ? torch::full_like(value.toTensor(),
+                                                value.toTensor().is_floating_point() ? NAN : -1)
+                             : Tensor());
   }
   std::set<size_t> wanted;
   for (CallPiece& piece : pieces) {
@@ -190,6 +192,21 @@ TEST_P(Division, OfItsGradients) {
     arguments.emplace_back(c10::List<bool>({wanted[0], wanted[1], wanted[2]}));
     compare("aten::convolution_backward", arguments, threads_ == 2 && wanted[0] && wanted[1]);
   }
+}
+
+TEST(Divide, IndependentRows) {
+  const Tensor x = torch::randn({5, 4096}), z = torch::randn({4, 64, 64}, torch::kComplexFloat);
+  const c10::IValue first(std::vector<int64_t>{0}), last(std::vector<int64_t>{-1});
+  compare_pieces("aten::sort", {x, -1, true}, 2, true, 0);
+  compare_pieces("aten::topk", {x, 7, 1, true, true}, 2, true, 0);
+  compare_pieces("aten::_fft_r2c", {x, last, 0, true}, 2, true, 1e-4);
+  compare_pieces("aten::_fft_c2c", {z, std::vector<int64_t>{1, 2}, 0, true}, 2, true, 1e-4);
+  const auto sort = c10::Dispatcher::singleton().findSchemaOrThrow("aten::sort", "");
+  const auto fft = c10::Dispatcher::singleton().findSchemaOrThrow("aten::_fft_c2c", "");
+  EXPECT_TRUE(divide(sort, {x, 0, true}, 2).empty());
+  EXPECT_TRUE(divide(sort, {x, -2, true}, 2).empty());
+  EXPECT_TRUE(divide(sort, {x.reshape({-1}), -1, true}, 2).empty());
+  EXPECT_TRUE(divide(fft, {z, first, 0, true}, 2).empty());
 }
 
 TEST(Divide, ProductsByBatchesRowsOrColumns) {

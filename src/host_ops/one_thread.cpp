@@ -6,6 +6,8 @@
 extern "C" {
 int omp_get_max_threads() __attribute__((weak));
 void omp_set_num_threads(int) __attribute__((weak));
+int omp_pause_resource(int kind, int device) __attribute__((weak));
+int omp_get_initial_device() __attribute__((weak));
 }
 
 namespace torch_xla {
@@ -21,6 +23,13 @@ OneThread::OneThread() {
 OneThread::~OneThread() {
   if (omp_set_num_threads != nullptr) {
     omp_set_num_threads(before_);
+  }
+}
+
+PassingTeam::~PassingTeam() {
+  if (omp_pause_resource != nullptr && omp_get_initial_device != nullptr) {
+    constexpr int kSoft = 1;
+    omp_pause_resource(kSoft, omp_get_initial_device());
   }
 }
 

@@ -16,4 +16,14 @@ class OneThread {
   int before_ = 1;
 };
 
+// While it lives, kernels on the calling thread may have a team, which is dissolved at the end. For
+// a thread that is not the program's own, and calls that are worth starting threads.
+class PassingTeam {
+ public:
+  PassingTeam() = default;
+  ~PassingTeam();
+  PassingTeam(const PassingTeam&) = delete;
+  PassingTeam& operator=(const PassingTeam&) = delete;
+};
+
 }  // namespace torch_xla

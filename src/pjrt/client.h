@@ -76,6 +76,9 @@ class Executable {
 };
 using ExecutablePtr = std::shared_ptr<Executable>;
 
+// Inside execute()? Plugins run short programs on the thread that launches them.
+bool is_launching();
+
 class Client {
  public:
   virtual ~Client() = default;

@@ -9,6 +9,21 @@
 
 namespace torch_xla::pjrt {
 
+namespace {
+
+thread_local bool this_thread_launches = false;
+
+struct Launching {
+  Launching() { this_thread_launches = true; }
+  ~Launching() { this_thread_launches = false; }
+  Launching(const Launching&) = delete;
+  Launching& operator=(const Launching&) = delete;
+};
+
+}  // namespace
+
+bool is_launching() { return this_thread_launches; }
+
 PluginExecutable::PluginExecutable(PluginClient& client, PJRT_LoadedExecutable* executable,
                                    const CompileOptions& options,
                                    std::vector<TensorType> output_types)
@@ -153,6 +168,7 @@ std::vector<BufferPtr> PluginExecutable::execute(const std::vector<Buffer*>& inp
     }
   };
   try {
+    Launching launching;
     PJRT_CALL(client_.api(), PJRT_LoadedExecutable_Execute, args);
   } catch (...) {
     for_donated(&PluginBuffer::mark_deleted_if_taken);

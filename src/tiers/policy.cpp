@@ -2,6 +2,7 @@
 
 #include "base/env.h"
 #include "base/error.h"
+#include "tiers/gain.h"
 
 #include <algorithm>
 
@@ -11,7 +12,6 @@ namespace {
 
 // Orders of magnitude are enough, and must not depend on the machine.
 constexpr double kCompileGraph = 0.05, kCompileOperation = 0.004;
-constexpr double kBytesPerSecond = 8e9;
 
 // A while loop runs as often as its values say; so many times is long enough to matter.
 constexpr double kIterations = 100;
@@ -39,14 +39,6 @@ void add(const Graph& graph, double runs, Estimate& total) {
       }
       continue;
     }
-    double bytes = 0;
-    for (const OutputSpec& output : signature.outputs) {
-      bytes += static_cast<double>(output.frame.nbytes());
-    }
-    for (const Window& window : signature.operands) {
-      bytes += static_cast<double>(window.numel() *
-                                   static_cast<int64_t>(c10::elementSize(window.dtype)));
-    }
     for (const OutputSpec& output : signature.outputs) {
       total.elements += runs * static_cast<double>(output.frame.numel());
     }
@@ -54,8 +46,13 @@ void add(const Graph& graph, double runs, Estimate& total) {
     ++total.operations;
     total.modules += signature.op == "torch_xla::stablehlo" ? 1 : 0;
     total.recurrent = total.recurrent || signature.op.find("mkldnn_rnn_layer") != std::string::npos;
-    total.moving += runs * bytes / kBytesPerSecond;
+    total.moving += runs * moving(signature);
   }
+}
+
+bool is_small(const Estimate& estimate) {
+  constexpr double kFewRuns = 16;
+  return estimate.runs <= kFewRuns && estimate.modules == 0;
 }
 
 }  // namespace
@@ -84,6 +81,9 @@ Options from_environment() {
 Estimate estimate(const Graph& graph) {
   Estimate total;
   add(graph, 1, total);
+  if (is_small(total)) {
+    total.gain = gain_of_program(graph);
+  }
   total.compiling = kCompileGraph + kCompileOperation * static_cast<double>(total.operations);
   return total;
 }
@@ -97,13 +97,16 @@ bool compiles_at_once(const Estimate& estimate, const Options& options) {
          (estimate.modules > 0 && estimate.modules == estimate.operations);
 }
 
-// A program of so many elements runs on a thread of the plugin's: two handovers, which take as long
-// as some twenty operations. One of fewer runs where it is launched, and gains.
+// In larger graphs what is fused outweighs single operations. A program of so many elements runs on
+// a thread of the plugin's: two handovers, which take as long as some twenty operations. One of
+// fewer runs where it is launched, and gains.
 bool is_better_interpreted(const Estimate& estimate, const Options& options) {
-  constexpr double kFewRuns = 16, kHandedOver = 400, kSmall = 2e-4;  // seconds
-  const bool asked_for = options.runs || estimate.operations <= options.compile_at_once_up_to;
-  const bool small = estimate.runs <= kFewRuns && estimate.moving < kSmall && estimate.modules == 0;
-  return estimate.recurrent || (small && !asked_for && estimate.elements >= kHandedOver);
+  constexpr double kHandedOver = 400, kShort = 2e-4;  // seconds
+  const bool at_once = estimate.operations <= options.compile_at_once_up_to;
+  const bool handed_over =
+      is_small(estimate) && estimate.moving < kShort && estimate.elements >= kHandedOver;
+  return estimate.recurrent || (estimate.gain < 0 && !at_once) ||
+         (handed_over && !options.runs && !at_once);
 }
 
 // A larger graph compiles longer, and a small one gains little by it: many of them that come in

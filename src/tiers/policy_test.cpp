@@ -34,6 +34,18 @@ TEST(PolicyTest, FewOperationsStayInterpretedWhereALaunchCostsMore) {
   EXPECT_FALSE(is_better_interpreted(step, at_once));
 }
 
+TEST(PolicyTest, FewOperationsStayInterpretedWhereKernelsAreFaster) {
+  Estimate rows{.operations = 2, .runs = 2, .gain = -1e-3}, elements = rows;
+  elements.gain = 1e-3;
+  Options soon, at_once;
+  soon.runs = 3;
+  at_once.compile_at_once_up_to = 20;
+  EXPECT_TRUE(is_better_interpreted(rows, {}));
+  EXPECT_TRUE(is_better_interpreted(rows, soon));
+  EXPECT_FALSE(is_better_interpreted(rows, at_once));
+  EXPECT_FALSE(is_better_interpreted(elements, soon));
+}
+
 TEST(PolicyTest, ModulesOfOthersAreProgramsAnyway) {
   EXPECT_TRUE(compiles_at_once({.operations = 2, .modules = 2, .compiling = 1}, {}));
   EXPECT_FALSE(compiles_at_once({.operations = 3, .modules = 2, .compiling = 1}, {}));
