@@ -65,6 +65,22 @@ def test_a_view_sees_later_writes_to_its_base(view: Callable[[Tensor], Tensor]) 
     assert_same(program)
 
 
+@pytest.mark.parametrize("sizes", [(4, 2), (2, 4), (3, 3)])
+@pytest.mark.parametrize(
+    "window", [((2, 3), (3, 1)), ((5,), (1,)), ((3, 2), (2, 1)), ((2, 3), (1, 2)), ((2, 2), (3, 1))]
+)
+def test_writing_across_the_rows_of_what_a_program_computed(
+    sizes: tuple[int, ...], window: tuple[tuple[int, ...], tuple[int, ...]]
+) -> None:
+    def program(device: str) -> list[Tensor]:
+        computed = [ramp(*sizes, device=device) * 2 for _ in range(2)]
+        for offset, tensor in enumerate(computed):
+            tensor.as_strided(*window, offset).zero_()
+        return computed
+
+    assert_same(program)
+
+
 def test_overlapping_views_see_each_other() -> None:
     def program(device: str) -> tuple[Tensor, ...]:
         base = ramp(10, device=device)
@@ -203,6 +219,9 @@ def test_results_lie_as_the_cpus_kernels_lay_them() -> None:
             places,
             columns.logical_not(),
             columns.logical_xor(columns),
+            columns.long().copysign(columns.sum()),
+            columns.copysign(columns),
+            columns.to(torch.complex64).angle(),
         )
 
     assert_same(program, atol=1e-5, rtol=1e-4)
@@ -374,14 +393,14 @@ def test_a_view_sees_writes_that_autograd_does(
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.bool])
 def test_whole_numbers_take_what_requires_gradients(dtype: torch.dtype) -> None:
-    def program(device: str) -> list[object]:
+    def program(device: str) -> list[Tensor | bool]:
         leaf = torch.full((), 2.0, device=device, requires_grad=True)
         base = torch.zeros(3, 5, dtype=dtype, device=device)
-        flat = base.view(-1)
+        base.view(-1).eq_(leaf * 0)
+        other = torch.zeros(3, 5, dtype=dtype, device=device)
+        flat = other.view(-1)
         flat[flat == 0] = leaf
-        written = base.is_leaf
-        base.view(5, 3).eq_(leaf * 1)
-        return [base, written, base.requires_grad, base.is_leaf]
+        return [base, base.is_leaf, other, other.is_leaf]
 
     assert_same(program)
 

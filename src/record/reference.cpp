@@ -9,7 +9,9 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
+#include <ATen/ops/add.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/index.h>
 #include <ATen/ops/zeros.h>
@@ -211,6 +213,19 @@ void keep_memory_format(const c10::OperatorHandle& op, const IValues& meta_argum
   }
 }
 
+// Where the CPU's kernels lay results in another order than the meta kernels: copysign's is Python's.
+void keep_order(const c10::OperatorHandle& op, const IValues& meta_arguments,
+                std::optional<IValues>& results) {
+  const std::string& name = op.schema().name();
+  if (results && name == "aten::copysign" && meta_arguments[1].isTensor()) {
+    const at::Tensor sum = at::add(meta_arguments[0].toTensor(), meta_arguments[1].toTensor());
+    (*results)[0] = at::empty_like(sum, (*results)[0].toTensor().options());
+  } else if (results && name == "aten::angle" && meta_arguments[0].toTensor().is_complex()) {
+    (*results)[0].toTensor().unsafeGetTensorImpl()->empty_tensor_restride(
+        c10::MemoryFormat::Contiguous);
+  }
+}
+
 bool is_mask(const at::Tensor& index) {
   return index.defined() && (index.scalar_type() == at::kBool || index.scalar_type() == at::kByte);
 }
@@ -279,6 +294,7 @@ std::optional<IValues> ask(const OpInfo& info, const c10::OperatorHandle& op,
     check_index_put(op, meta_arguments);
     results = run_meta(op, meta_arguments);
     keep_memory_format(op, meta_arguments, results);
+    keep_order(op, meta_arguments, results);
   } catch (const std::exception& error) {
     if (is_interrupt(error)) {
       throw;

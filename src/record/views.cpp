@@ -23,7 +23,7 @@ using torch::autograd::DifferentiableViewMeta;
 using torch::autograd::ViewInfo;
 using Replay = std::function<Tensor(const Tensor&)>;
 
-// A view that strides do not describe (of another dtype, conjugate): made again by its operator.
+// A view that strides do not describe (conjugate, say): made again by its operator.
 class ReplayedView final : public torch::autograd::ViewFunc {
  public:
   explicit ReplayedView(Replay replay) : replay_(std::move(replay)) {}
@@ -162,7 +162,7 @@ TORCH_LIBRARY_IMPL(aten, AutogradXLA, m) {
                  op::split_with_sizes, op::squeeze, op::squeeze_dim, op::squeeze_dims, op::t,
                  op::transpose_int, op::unbind_int, op::unfold, op::unsqueeze, op::view>(m);
   register_views<Kind::Reinterpreted, op::_conj, op::_neg_view, op::view_as_complex,
-                 op::view_as_real, op::view_dtype>(m);
+                 op::view_as_real>(m);
   register_views<Kind::BackwardOnly, op::_fw_primal, op::_make_dual>(m);
 }
 
