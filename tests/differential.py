@@ -135,7 +135,7 @@ def run_function(
         except Exception as error:  # noqa: BLE001
             outcomes.append(Outcome({}, {0: f"{type(error).__name__}: {error}"}))
             continue
-        variables = {**arguments, **result}
+        variables = observed({**arguments, **result})
         outcomes.append(Outcome({**variables, **gradients(variables)}, {}))
     return outcomes
 
@@ -202,15 +202,15 @@ def first_difference(actual: list[Outcome], expected: list[Outcome], strict: boo
 
 
 # What is refused for a reason that the CPU has not: `c[None] = c` fills from a tensor of the CPU
-# without dimensions, and copies one of any device; and a graph of torch.compile has the gradients
-# of all its results traced, also of those that nobody asks for, and `x.data = y` refused for some.
-# And pure functions refuse some.
+# without dimensions, and copies one of any device; and functions have the gradients of all their
+# results traced, also of those that nobody asks for. `x.data = y` is refused in some of them.
 REFUSALS = (
     "refer to a single memory location",
     "refers to a single memory location",
     "modified by an inplace operation",
     "changes the shape or storage of",
     "Encountered a set_ on a graph input",
+    "derivative for aten::full is not implemented",
 )
 
 
@@ -269,7 +269,9 @@ def value_differs(got: Any, wanted: Any, strict: bool) -> str | None:
             continue  # meta kernels differ for them
         if name == "strides" and 0 in fact(wanted):
             continue  # gradients of sums are expanded on the CPU
-        if name in ("requires_grad", "leaf") and not (wanted.is_floating_point() or wanted.is_complex()):
+        if name in ("requires_grad", "leaf") and not (
+            wanted.is_floating_point() or wanted.is_complex()
+        ):
             continue  # an integer that was written with what requires gradients
         if (strict or name in ("dtype", "sizes")) and fact(got) != fact(wanted):
             return f"{name} {fact(got)} instead of {fact(wanted)}"
