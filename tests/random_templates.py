@@ -126,7 +126,8 @@ torch.view_as_real({c}) | {c}.real.T | {c}.conj().imag.unsqueeze(-1) | {c}.H | {
 {x}.hsplit(1)[0] | {x}.as_strided({strided}).T | {x}.diagonal(-1, {d}, {D}) | {x}[{I}].view(-1)
 {x}[{I}].as_strided({strided}) | {e}.view({v}.dtype) | {x}.narrow({d}, 1, 0) | {x}[..., None][{I}]
 torch.ops.aten.alias({x}) | {e}.view(torch.int32) | {x}.unsafe_chunk(2, {d})[0].clone()
-{c}.mH.real | {x}.expand(0, *{v}.shape) | {x}.unfold({d}, 1, 2).squeeze(-1) | {x}.reshape({v}.shape[::-1])
+{c}.mH.real | {x}.expand(0, *{v}.shape) | {x}.unfold({d}, 1, 2).squeeze(-1)
+{x}.reshape({v}.shape[::-1])
 torch.squeeze({x}, (0, {d})) | {x}.view_as({v}).detach() | torch.real({x}) | {f}.mT.mT[{I}]
 """
 MORE_WRITES = """
@@ -292,7 +293,8 @@ torch.manual_seed(3) and None | H.drawn(lambda: torch.normal({f}, 1.0))
 torch.nn.functional.dropout({f}, 0.9, False)
 """
 EVENTS = """
-[{r}.grad_fn, {r}.register_hook(lambda g: g * 2)] | {r}.sum().abs().backward(retain_graph=True) | {r}.retain_grad()
+[{r}.grad_fn, {r}.register_hook(lambda g: g * 2)]
+{r}.sum().abs().backward(retain_graph=True) | {r}.retain_grad()
 {r}.square().sum().abs().backward(retain_graph=True) | {leaf}.grad = None | {leaf}.grad.zero_()
 torch.autograd.backward([{r}.sum().abs()], inputs=[{leaf}], retain_graph=True) | {leaf}.grad.mul_(2)
 {r}.backward({v}.detach(), retain_graph=True) | {leaf}.grad = {v}.detach() * 2
