@@ -150,7 +150,7 @@ MORE_WRITES = """
 {w}.conj_physical_()
 {w}.flip({d}).add_({k}) | {w}.hypot_({y}) | {w}.sign_() | {w}.reciprocal_()
 {w}.square_().add_(1).log_()
-{w}.sqrt_()
+{w}.add_(1).sqrt_()
 {w}.div_(0) | {w}.mul_(float("inf")) | {w}.masked_fill_({M}, float("nan")) | {w}.squeeze_({d})
 {w}.swapdims_({d}, {D}) | {w}.addcdiv_({y}, {y}.abs() + 1, value={k}) | {w}.gt_({y})
 {w}.digamma_()
