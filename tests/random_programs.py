@@ -102,9 +102,9 @@ def aliases(text: str, variables: dict[str, Tensor]) -> bool:
     before, _, after = text.partition("out=")
     storages = [
         {
-            variables[name].untyped_storage().data_ptr()
+            variables[name].untyped_storage()._cdata
             for name in re.findall(r"\w+", part)
-            if name in variables and variables[name].numel()
+            if name in variables
         }
         for part in (before, after)
     ]
@@ -120,6 +120,7 @@ class Filler:
 
     def __init__(self, rng: random.Random, variables: dict[str, Tensor]) -> None:
         self.rng, self.variables = rng, variables
+        self.written: Tensor | None = None
         self.first: Tensor | None = None
         self.name = ""
         self.dims: dict[str, int] = {}
@@ -139,6 +140,12 @@ class Filler:
             self.first, self.name = self.variables[name], name
         return name
 
+    def is_apart(self, tensor: Tensor) -> bool:
+        """A write reads no other part of the memory that it changes: PyTorch does not say when."""
+        if self.written is None or tensor is self.written:
+            return True
+        return tensor.untyped_storage()._cdata != self.written.untyped_storage()._cdata
+
     def value(self, kind: str) -> str:
         kinds = {
             "x": lambda t: True,
@@ -152,8 +159,12 @@ class Filler:
             "r": lambda t: t.requires_grad,
             "leaf": lambda t: t.is_leaf and t.requires_grad,
         }
+        if kind == "w":
+            name = self.tensor(kinds[kind])
+            self.written = self.written if self.written is not None else self.variables[name]
+            return name
         if kind in kinds:
-            return self.tensor(kinds[kind])
+            return self.tensor(lambda t: kinds[kind](t) and self.is_apart(t))
         if kind in ("x2", "i2", "b2", "e2"):
             return self.pick(lambda t: kinds[kind[0]](t) and self.fits_first(t))
         if kind == "y":
@@ -168,6 +179,8 @@ class Filler:
         return not (tensor.is_leaf and tensor.requires_grad) or self.rng.random() < 0.1
 
     def fits_first(self, tensor: Tensor) -> bool:
+        if not self.is_apart(tensor):
+            return False
         try:
             return len(torch.broadcast_shapes(tensor.shape, self.sizes())) >= 0
         except RuntimeError:
@@ -182,7 +195,7 @@ class Filler:
         return self.name
 
     def field_vy(self) -> str:
-        return self.pick(lambda t: t.dim() <= 1)
+        return self.pick(lambda t: t.dim() <= 1 and self.is_apart(t))
 
     def dim(self, key: str) -> int:
         rank = len(self.sizes())
@@ -390,6 +403,9 @@ class Generator:
             return
         if error is not None and any(changed(v, before[n]) for n, v in variables.items()):
             self.replay()  # half done, where PyTorch promises nothing
+            return
+        if "indexing result of shape" in str(error):
+            self.replay()  # how many places a mask chooses is not known where it is recorded
             return
         allowed = error is None or self.rng.random() < self.raising
         if not allowed:

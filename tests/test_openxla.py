@@ -236,6 +236,16 @@ def test_batch_norm_in_training(mode: bool) -> None:
     torch.testing.assert_close(to_cpu(device_norm.state_dict()), norm.state_dict())
 
 
+def test_a_copy_inside_the_function() -> None:
+    def program(x: Tensor) -> Tensor:
+        first, second = copy.deepcopy([x.detach(), (x * 2).detach()])
+        return first + second + x
+
+    x = torch.ones(3)
+    torch._dynamo.reset()
+    assert torch.equal(openxla(program)(x.to("xla")).cpu(), program(x))
+
+
 def test_buffers_changed_in_place(mode: bool) -> None:
     class Counter(nn.Module):
         def __init__(self) -> None:

@@ -88,6 +88,8 @@ def test_special_values() -> None:
             values.isinf(),
             torch.copysign(torch.ones_like(values), values),
             values.clamp(-1, 1),
+            (values > 0).float() * values,
+            torch.eye(2, device=device) / 0,
             ordered.values,
         ]
 

@@ -181,6 +181,9 @@ EMPTY_WRITES: dict[str, Callable[[Tensor, Tensor, Tensor], object]] = {
     "index_add": lambda t, mask, none: t.index_add_(0, none, t[none]),
     "index_copy": lambda t, mask, none: t.index_copy_(0, none, t[none]),
     "put": lambda t, mask, none: t.put_(none, t[0, none]),
+    "beside a wrong one": lambda t, mask, none: t.index_put_(
+        (torch.tensor([9]).to(t.device), none), t[0, 0] + 1
+    ),
 }
 
 
@@ -261,6 +264,13 @@ def test_a_mask_of_the_host_takes_as_many_values_as_it_has_places() -> None:
         tensor[given] = torch.arange(9.0, device="xla").view(3, 3)
         tensor[given, 0] = torch.full((1,), 7.0, device="xla")
     assert tensor.tolist() == [[7, 1, 2], [3, 4, 5], [7, 4, 5], [7, 7, 8]]
+
+
+def test_values_that_no_mask_can_take_are_refused_at_the_call() -> None:
+    tensor = ramp(4, 3, device="xla")
+    for sizes, mask in (((5, 3), tensor[:, 0] > 1), ((2, 2), tensor > 1), ((13,), tensor > 1)):
+        with pytest.raises(RuntimeError, match="shape mismatch: value tensor of shape"):
+            tensor[mask] = torch.zeros(sizes, device="xla")
 
 
 def test_an_index_out_of_range_raises_or_is_reported() -> None:

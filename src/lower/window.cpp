@@ -363,8 +363,8 @@ DigitBox make_box(Builder& b, const Digits& digits, const Place& place) {
   Dims strides = row_major_strides(box.sizes);
   for (size_t i = 0; i < window.sizes.size(); ++i) {
     if (window.sizes[i] > 1 && window.strides[i] != 0) {
-      size_t d = 0;
-      while (digits[d].unit > window.strides[i]) {
+      size_t d = 0;  // a dimension may go across the digits of its run
+      while (window.strides[i] % digits[d].unit != 0) {
         ++d;
       }
       box.inside.strides[i] = window.strides[i] / digits[d].unit * strides[d];

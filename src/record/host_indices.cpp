@@ -96,6 +96,11 @@ void check(const at::Tensor& given, const at::Tensor& self, int64_t dim,
 
 // x[i, j, ...]: a mask is an index for as many dimensions as it has.
 void check_list(const at::Tensor& self, const c10::IValue& indices) {
+  for (const c10::IValue& element : indices.toListRef()) {
+    if (element.isTensor() && element.toTensor().defined() && element.toTensor().numel() == 0) {
+      return;  // together with an empty one the others choose nothing
+    }
+  }
   int64_t dim = 0;
   for (const c10::IValue& element : indices.toListRef()) {
     const at::Tensor index = element.isTensor() ? element.toTensor() : at::Tensor();

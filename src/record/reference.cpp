@@ -9,7 +9,9 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
+#include <ATen/ops/add.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/index.h>
 #include <ATen/ops/zeros.h>
@@ -211,27 +213,67 @@ void keep_memory_format(const c10::OperatorHandle& op, const IValues& meta_argum
   }
 }
 
-bool has_mask(const IValues& meta_arguments) {
-  for (const at::Tensor& index : flatten_tensors({meta_arguments[1]})) {
-    if (index.defined() && (index.scalar_type() == at::kBool || index.scalar_type() == at::kByte)) {
-      return true;
+// Where the CPU's kernels lay results in another order than the meta kernels: copysign's is Python's.
+void keep_order(const c10::OperatorHandle& op, const IValues& meta_arguments,
+                std::optional<IValues>& results) {
+  const std::string& name = op.schema().name();
+  if (results && name == "aten::copysign" && meta_arguments[1].isTensor()) {
+    const at::Tensor sum = at::add(meta_arguments[0].toTensor(), meta_arguments[1].toTensor());
+    (*results)[0] = at::empty_like(sum, (*results)[0].toTensor().options());
+  } else if (results && name == "aten::angle" && meta_arguments[0].toTensor().is_complex()) {
+    (*results)[0].toTensor().unsafeGetTensorImpl()->empty_tensor_restride(
+        c10::MemoryFormat::Contiguous);
+  }
+}
+
+bool is_mask(const at::Tensor& index) {
+  return index.defined() && (index.scalar_type() == at::kBool || index.scalar_type() == at::kByte);
+}
+
+// The indices, as if each mask chose so many places.
+c10::List<std::optional<at::Tensor>> with_places(const std::vector<at::Tensor>& indices,
+                                                 int64_t places) {
+  c10::List<std::optional<at::Tensor>> result;
+  for (const at::Tensor& index : indices) {
+    for (int64_t dim = 0; dim < (is_mask(index) ? index.dim() : 1); ++dim) {
+      result.push_back(!index.defined() ? std::nullopt
+                       : is_mask(index)
+                           ? std::optional(at::empty({places}, index.options().dtype(at::kLong)))
+                           : std::optional(index));
     }
   }
-  return false;
+  return result;
 }
 
 // index_put(self, indices, values): meta looks at none of the sizes.
 void check_index_put(const c10::OperatorHandle& op, const IValues& meta_arguments) {
   const std::string& name = op.schema().name();
-  if (name.find("index_put") == std::string::npos || name.rfind("aten::", 0) != 0 ||
-      has_mask(meta_arguments)) {
+  if (name.find("index_put") == std::string::npos || name.rfind("aten::", 0) != 0) {
     return;
   }
-  c10::List<std::optional<at::Tensor>> indices;
-  for (const at::Tensor& index : flatten_tensors({meta_arguments[1]})) {
-    indices.push_back(index.defined() ? std::optional(index) : std::nullopt);
+  const at::Tensor& self = meta_arguments[0].toTensor();
+  const at::Tensor& values = meta_arguments[2].toTensor();
+  const std::vector<at::Tensor> indices = flatten_tensors({meta_arguments[1]});
+  int64_t most = -1;  // places that a mask can choose
+  std::vector<int64_t> sizes = values.sizes().vec();
+  for (const at::Tensor& index : indices) {
+    if (is_mask(index)) {
+      most = most < 0 ? index.numel() : std::min(most, index.numel());
+    } else if (index.defined()) {
+      sizes.insert(sizes.end(), index.sizes().begin(), index.sizes().end());
+    }
   }
-  check_written_values(meta_arguments[0].toTensor(), indices, meta_arguments[2].toTensor());
+  // How many it does choose is not known here: some number must fit.
+  for (int64_t size : sizes) {
+    try {
+      if (size > 1 && size <= most) {
+        check_written_values(self, with_places(indices, size), values);
+        return;
+      }
+    } catch (const c10::Error&) {  // another may
+    }
+  }
+  check_written_values(self, with_places(indices, std::min<int64_t>(most, 1)), values);
 }
 
 void check_representable(const OpInfo& info, const std::optional<IValues>& results) {
@@ -252,6 +294,7 @@ std::optional<IValues> ask(const OpInfo& info, const c10::OperatorHandle& op,
     check_index_put(op, meta_arguments);
     results = run_meta(op, meta_arguments);
     keep_memory_format(op, meta_arguments, results);
+    keep_order(op, meta_arguments, results);
   } catch (const std::exception& error) {
     if (is_interrupt(error)) {
       throw;

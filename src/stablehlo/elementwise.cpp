@@ -235,6 +235,10 @@ Val Builder::convert(Val x, DType dtype) {
   if (c10::isFloatingType(from) && c10::isIntegralType(dtype, false)) {
     x = to_integer(x, dtype);
   }
+  if (from == DType::Bool && c10::isFloatingType(dtype)) {
+    // XLA takes a product with a converted one for a choice: infinity times false would be zero.
+    return select(x, full(1.0, {dtype, x.dims()}), full(0.0, {dtype, x.dims()}));
+  }
   return emit("convert", {x}, {dtype, x.dims()});
 }
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._dynamo import trace_rules
 from torch.utils import _pytree
 
 from torch_xla import _XLAC
@@ -25,6 +26,9 @@ __all__ = ["extract_compiled_graph"]
 _MAX_ENTRIES = 128
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (.+)')
 _graphs_of: Counter[str] = Counter()
+
+# Copies and pickles of tensors are made outside of graphs, as PyTorch's own are.
+trace_rules.add("torch_xla._internal.sharing")
 
 
 def extract_compiled_graph(
