@@ -99,14 +99,12 @@ class StableHLOGraphModule:
 
     def _call(self, function: StableHLOFunc, shapes: list[torch.Size]) -> "_Call":
         """The function for inputs of these shapes."""
-        meta = function.meta
-        if function.template is None or meta.dynamic_sizes is None:
-            symbols = {}
-        else:
-            symbols = symbol_values(meta.dynamic_sizes, shapes)
+        meta, template = function.meta, function.template
+        dynamic = meta.dynamic_sizes if template is not None else None
+        symbols = {} if dynamic is None else symbol_values(dynamic, shapes)
         key = (meta.name, *map(str, symbols.values()))
         if key not in self._calls:
-            text = specialised(function.template, symbols) if symbols else function.module_text()
+            text = specialised(template, symbols) if template else function.module_text()
             self._calls[key] = _Call(text, meta.output_pytree_spec)
         return self._calls[key]
 

@@ -33,8 +33,8 @@ class DynamicInputs:
             value = node.meta.get("val")
             if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
                 raise TypeError(
-                    f"the argument {node.name} is a number that torch.export left dynamic: make it a "
-                    "tensor, or leave it out of dynamic_shapes"
+                    f"the argument {node.name} is a number that torch.export left dynamic: make it "
+                    "a tensor, or leave it out of dynamic_shapes"
                 )
             if not isinstance(value, torch.Tensor):
                 found.shapes.append(None)
@@ -61,13 +61,11 @@ class DynamicInputs:
         for shape in self.shapes:
             if shape is None:
                 continue
-            rows = [
-                samples.size(tuple(_number(size, symbols) for symbols in samples.values()))
-                for size in shape
-            ]
-            if None in rows:
-                raise SizesError("the size of an input is no polynomial", samples.symbols)
-            found.append([size for size in rows if size is not None])
+            found.append(
+                samples.shape(
+                    [[_number(size, symbols) for size in shape] for symbols in samples.values()]
+                )
+            )
         unknown = unsolvable(DynamicSizes(self.ranges, found, []))
         if unknown:
             raise SizesError("no input has a size that tells it", unknown)

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from torch_xla._internal import stablehlo_bytecode
+from torch_xla._internal.stablehlo_dynamic import dynamic_text
 from torch_xla._internal.stablehlo_sizes import DynamicSizes
 
 
@@ -60,8 +61,8 @@ class InputLocation:
 @dataclass
 class StableHLOFunctionMeta:
     """How a function is called. Trees of arguments and results are those of torch.utils._pytree.
-    After its results a function returns what becomes of the buffers that it changes. Where sizes are
-    dynamic, signatures have those of the example."""
+    After its results a function returns what becomes of the buffers that it changes. Where sizes
+    are dynamic, signatures have those of the example."""
 
     name: str
     stablehlo_version: str
@@ -77,8 +78,8 @@ class StableHLOFunctionMeta:
 
 @dataclass
 class StableHLOFunc:
-    """A function as text, and as portable bytecode where a converter is installed; with dynamic sizes
-    as a template, too."""
+    """A function as text, and as portable bytecode where a converter is installed; with dynamic
+    sizes as a template, too."""
 
     meta: StableHLOFunctionMeta
     bytecode: bytes | None
@@ -87,10 +88,20 @@ class StableHLOFunc:
 
     def module_text(self) -> str:
         if self.text is None:
-            if self.bytecode is None:
+            if self.bytecode is not None:
+                self.text = stablehlo_bytecode.to_text(self.bytecode)
+            elif self.template is not None and self.meta.dynamic_sizes is not None:
+                self.text = dynamic_text(self.template, [*self.meta.dynamic_sizes.ranges])
+            else:
                 raise ValueError(f"the function {self.meta.name} has neither text nor bytecode")
-            self.text = stablehlo_bytecode.to_text(self.bytecode)
         return self.text
+
+    def add_portable_forms(self, text: bool) -> None:
+        """Bytecode, where there is a converter, and text, where it is wanted or all there is."""
+        written = self.module_text()
+        if stablehlo_bytecode.available():
+            self.bytecode = stablehlo_bytecode.to_bytecode(written)
+            self.text = written if text else None
 
 
 @dataclass

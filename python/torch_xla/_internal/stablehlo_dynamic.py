@@ -114,7 +114,7 @@ class _Function:
             return parts[0]
         types = ", ".join([one] * len(parts))
         return self._computed(
-            f"concatenate {', '.join(parts)}, dim = 0 : ({types}) -> tensor<{len(parts)}xi32>"
+            f"concatenate {', '.join(parts)}, dim = 0 : ({types}) -> {_list_type(sizes)}"
         )
 
     def rewritten(self, line: str) -> str:
@@ -129,9 +129,10 @@ class _Function:
         marked = _with_marks(line)
         if "⟦" in marked:
             raise SizesError(
-                "an attribute does, for which StableHLO has no dynamic form: "
-                f"`{_PLACE.sub(lambda place: place[1], line.strip())}`",
-                [symbol for symbol in self._symbols if symbol in "".join(_PLACE.findall(marked))],
+                "StableHLO cannot say this for any size, so that there is neither text nor "
+                "bytecode; the program runs, here and in C++ (torch_xla/serve.h), and is compiled "
+                f"for the sizes that it is given: `{_plain(line.strip())}`",
+                self._symbols,
             )
         return marked
 
@@ -141,10 +142,10 @@ class _Function:
             return None
         sizes = _sizes_of(result)
         first, comma, rest = operands.partition(", ")
-        types = f"{types}, " if types else ""
+        names = f"{first}, {self._list(sizes)}" if first else self._list(sizes)
         return (
-            f"stablehlo.{operation} {first}{', ' if first else ''}{self._list(sizes)}{comma}{rest} : "
-            f"({types}tensor<{len(sizes)}xi32>) -> {result}"
+            f"stablehlo.{operation} {names}{comma}{rest} : "
+            f"({types}{', ' if types else ''}{_list_type(sizes)}) -> {result}"
         )
 
     def _write_reshape(self, operands: str, types: str, result: str) -> str | None:
@@ -163,7 +164,7 @@ class _Function:
             numbers = [number.strip("⟦⟧") for number in value.strip("[]").split(", ")]
             if "i" not in _element_of(result):
                 return None
-            return f"stablehlo.convert {self._list(numbers)} : (tensor<{len(numbers)}xi32>) -> {result}"
+            return f"stablehlo.convert {self._list(numbers)} : ({_list_type(numbers)}) -> {result}"
         if "⟦" in value:
             size = self._size(value.removesuffix(".0").strip("⟦⟧"))
             if result == element:
@@ -171,25 +172,24 @@ class _Function:
             scalar = self._computed(f"convert {size} : (tensor<i32>) -> {element}")
         else:
             scalar = self._computed(f"constant {operands} : {element}")
-        return self._shaped("dynamic_broadcast_in_dim", f"{scalar}, dims = []", element, result) or (
-            f"stablehlo.broadcast_in_dim {scalar}, dims = [] : ({element}) -> {result}"
-        )
+        return self._shaped(
+            "dynamic_broadcast_in_dim", f"{scalar}, dims = []", element, result
+        ) or (f"stablehlo.broadcast_in_dim {scalar}, dims = [] : ({element}) -> {result}")
 
     def _write_slice(self, operands: str, types: str, result: str) -> str | None:
         if "⟦" not in operands:
             return None
         name, _, ranges = operands.partition(" [")
         bounds = [[*part.split(":"), "1"] for part in _plain(ranges.rstrip("]")).split(", ")]
-        lists = [self._list([bound[i] for bound in bounds]) for i in range(3)]
-        return self._with_lists("real_dynamic_slice", name, lists, len(bounds), types, result)
+        lists = [[bound[i] for bound in bounds] for i in range(3)]
+        return self._with_lists("real_dynamic_slice", name, lists, types, result)
 
     def _write_pad(self, operands: str, types: str, result: str) -> str | None:
         if "⟦" not in operands:
             return None
         name = operands.partition(", low")[0]
-        amounts = [part.split(", ") for part in re.findall(r"\[([^\]]*)\]", _plain(operands))]
-        lists = [self._list(amount) for amount in amounts]
-        return self._with_lists("dynamic_pad", name, lists, len(amounts[0]), types, result)
+        lists = [part.split(", ") for part in re.findall(r"\[([^\]]*)\]", _plain(operands))]
+        return self._with_lists("dynamic_pad", name, lists, types, result)
 
     def _write_gather(self, operands: str, types: str, result: str) -> str | None:
         sizes = re.search(r", slice_sizes = array<i64: ([^>]*)>", operands)
@@ -197,14 +197,18 @@ class _Function:
             return None
         numbers = _plain(sizes[1]).split(", ")
         called = operands.replace(sizes[0], "").replace(")", f", {self._list(numbers)})", 1)
-        return f'"stablehlo.dynamic_gather"{called} : ({types}, tensor<{len(numbers)}xi32>) -> {result}'
+        return f'"stablehlo.dynamic_gather"{called} : ({types}, {_list_type(numbers)}) -> {result}'
 
-    @staticmethod
     def _with_lists(
-        operation: str, operands: str, lists: list[str], rank: int, types: str, result: str
+        self, operation: str, operands: str, lists: list[list[str]], types: str, result: str
     ) -> str:
-        lists_types = ", ".join([f"tensor<{rank}xi32>"] * len(lists))
-        return f"stablehlo.{operation} {operands}, {', '.join(lists)} : ({types}, {lists_types}) -> {result}"
+        names = ", ".join([operands, *map(self._list, lists)])
+        types = ", ".join([types, *map(_list_type, lists)])
+        return f"stablehlo.{operation} {names} : ({types}) -> {result}"
+
+
+def _list_type(sizes: Sequence[str]) -> str:
+    return f"tensor<{len(sizes)}xi32>"
 
 
 def _plain(text: str) -> str:

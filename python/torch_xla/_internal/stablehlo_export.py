@@ -1,5 +1,6 @@
 """A torch.export program -> a StableHLO bundle: its graph is recorded, not run, and lowered."""
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +11,6 @@ from torch.export.graph_signature import InputKind, OutputKind
 from torch.utils import _pytree
 
 from torch_xla import _XLAC
-from torch_xla._internal import stablehlo_bytecode
 from torch_xla._internal.devices import existing_device
 from torch_xla._internal.dynamic_inputs import DynamicInputs
 from torch_xla._internal.stablehlo_bundle import (
@@ -21,7 +21,6 @@ from torch_xla._internal.stablehlo_bundle import (
     VariableSignature,
     as_array,
 )
-from torch_xla._internal.stablehlo_dynamic import dynamic_text
 from torch_xla._internal.stablehlo_sizes import (
     DynamicSizes,
     Samples,
@@ -191,20 +190,19 @@ def _record_sizes(
             return first
         for other in recorded[1:]:
             if not _are_equal(first.captured, other.captured):
-                raise SizesError("a tensor that it made for itself does", samples.symbols)
+                raise SizesError("a tensor that it keeps", samples.symbols)
         first.template = template_of([each.text for each in recorded], samples)
-        first.text = dynamic_text(first.template, samples.symbols)
-        shapes = zip(*([result.shape for result in each.results] for each in recorded), strict=True)
-        outputs = [[samples.size(numbers) for numbers in zip(*each, strict=True)] for each in shapes]
+        shapes = ([result.shape for result in each.results] for each in recorded)
+        outputs = [samples.shape(each) for each in zip(*shapes, strict=True)]
     except SizesError as error:
         raise RuntimeError(
-            f"this program cannot be exported for any size of {dynamic.named(error.symbols)}: it is "
-            f"another program for another size, for {error}. Leave this dimension out of "
-            "torch.export's dynamic_shapes; or, where sizes are halved, make it a multiple: "
-            "2 * torch.export.Dim(...)"
+            f"this program cannot be exported for any size of {dynamic.named(error.symbols)}, "
+            f"because more than sizes depends on it: {error}. Leave this dimension out of "
+            "torch.export's dynamic_shapes. Where sizes are divided, make it a multiple "
+            "(2 * torch.export.Dim(...)); divide by a size instead of multiplying with 1 / size"
         ) from None
-    fixed = [list(value.shape) for value in first.captured]
-    first.sizes = DynamicSizes(dynamic.ranges, sizes + fixed, outputs)
+    sizes += [list(value.shape) for value in first.captured]
+    first.sizes = DynamicSizes(dynamic.ranges, sizes, outputs)
     return first
 
 
@@ -216,7 +214,9 @@ def _signature(tensor: torch.Tensor) -> VariableSignature:
     return VariableSignature(list(tensor.shape), str(tensor.dtype).removeprefix("torch."))
 
 
-def _mark_dynamic(inputs: list[VariableSignature], outputs: list[VariableSignature], sizes: DynamicSizes) -> None:
+def _mark_dynamic(
+    inputs: list[VariableSignature], outputs: list[VariableSignature], sizes: DynamicSizes
+) -> None:
     """Says which sizes are dynamic, and for outputs those of the example's."""
     symbols = symbol_values(sizes, [signature.shape for signature in inputs])
     signatures = zip(inputs + outputs, sizes.inputs + sizes.outputs, strict=True)
@@ -260,10 +260,10 @@ def _bundle(
         changed_buffers=recorded.changed,
         dynamic_sizes=recorded.sizes,
     )
-    bytecode = (
-        stablehlo_bytecode.to_bytecode(recorded.text) if stablehlo_bytecode.available() else None
+    function = StableHLOFunc(
+        meta, None, recorded.text if recorded.sizes is None else None, recorded.template
     )
-    wanted = options.include_human_readable_text or bytecode is None
-    function = StableHLOFunc(meta, bytecode, recorded.text if wanted else None, recorded.template)
+    with contextlib.suppress(SizesError):  # which is raised for whoever asks for the text
+        function.add_portable_forms(options.include_human_readable_text)
     constants = [as_array(value) for value in recorded.captured]
     return StableHLOModelBundle(state if options.export_weights else {}, constants, [function])

@@ -15,7 +15,7 @@ from fractions import Fraction
 Size = int | str  # a number, or an expression: a sum of products of numbers and symbols
 
 _PLACE = re.compile("⟦([^⟧]*)⟧")
-_PRIMES = (11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53)  # seldom the size of anything else
+_SIZES = (5, 11, 17, 23), (7, 13, 19, 25), (9, 15, 21, 27)  # seldom those of anything else
 # Strings, names, identifiers and hexadecimal numbers stay as they are. Sizes of a type; numbers.
 _TOKEN = re.compile(
     r'"(?:[^"\\]|\\.)*"|[%@#^!][\w$.]+|0x[0-9A-Fa-f]+'
@@ -117,7 +117,8 @@ class Samples:
         degrees = (range(min(2, len(axis) - 1) + 1) for axis in axes)
         self._exponents = [es for es in itertools.product(*degrees) if sum(es) <= 3]
         self.points: list[tuple[int, ...]] = []
-        checks, reduced = [], []
+        checks: list[tuple[int, ...]] = []
+        reduced: list[list[Fraction]] = []
         for point in sorted(itertools.product(*axes), key=lambda point: _distance(point, axes)):
             row = _reduced(self._powers(point), reduced)
             if any(row):
@@ -146,6 +147,15 @@ class Samples:
             self._known[numbers] = self._fitted(numbers)
         return self._known[numbers]
 
+    def shape(self, shapes: Sequence[Sequence[int]]) -> list[Size]:
+        """The sizes of a tensor that has these shapes at the points."""
+        sizes = [(numbers, self.size(numbers)) for numbers in zip(*shapes, strict=True)]
+        for numbers, size in sizes:
+            if size is None:
+                why = "the size of an input or a result is no polynomial"
+                raise SizesError(why, self.dependence(numbers))
+        return [size for _, size in sizes if size is not None]
+
     def _fitted(self, numbers: tuple[int, ...]) -> str | None:
         factors = [_dot(row, numbers[: len(row)]) for row in self._inverse]
         for point, number in zip(self.points, numbers, strict=True):
@@ -155,7 +165,9 @@ class Samples:
             return None
         terms = []
         for factor, exponents in zip(factors, self._exponents, strict=True):
-            names = [name for name, e in zip(self.symbols, exponents, strict=True) for _ in range(e)]
+            names = [
+                name for name, e in zip(self.symbols, exponents, strict=True) for _ in range(e)
+            ]
             if factor:
                 terms.append("*".join(([] if factor == 1 and names else [str(factor)]) + names))
         return "+".join(reversed(terms))
@@ -178,9 +190,8 @@ def _axis(number: int, least: int, most: int | None) -> list[int]:
     written alike. Sizes of 0 and 1 are special to many operators."""
     least = max(least, 2)
     if most is None:
-        most = max(least, _PRIMES[-1]) + 4
-    primes = _PRIMES[4 * number % len(_PRIMES) :] + _PRIMES
-    good = list(dict.fromkeys(size for size in primes if least <= size <= most))
+        most = max(least, _SIZES[-1][-1]) + 4
+    good = [size for size in _SIZES[number % len(_SIZES)] if least <= size <= most]
     others = [size for size in range(min(most, least + 8), least - 1, -1) if size not in good]
     return (good + others)[:4] or [most]
 
@@ -223,13 +234,15 @@ def template_of(texts: Sequence[str], samples: Samples) -> str:
     for lines in itertools.zip_longest(*(text.splitlines() for text in texts), fillvalue=""):
         frames, numbers = zip(*map(_taken_apart, lines), strict=True)
         if len(set(frames)) != 1:
-            other = next(line for line, frame in zip(lines, frames) if frame != frames[0])
+            other = lines[[frame != frames[0] for frame in frames].index(True)]
             raise SizesError(
-                f"its operations do: `{_short(lines[0])}` is `{_short(other)}` for another size",
+                f"`{_short(lines[0])}` is `{_short(other)}` for another size",
                 samples.dependence(frames),
             )
-        columns = zip(*numbers, strict=True)
-        result.append(re.sub("⟦⟧", lambda _: _number(next(columns), samples, lines), frames[0]))
+        written = [_number(column, samples, lines) for column in zip(*numbers, strict=True)]
+        result.append(
+            "".join(map("".join, zip(frames[0].split("⟦⟧"), [*written, ""], strict=True)))
+        )
     return "\n".join(result) + "\n"
 
 
@@ -257,8 +270,8 @@ def _number(written: tuple[str, ...], samples: Samples, lines: Sequence[str]) ->
     size = samples.size(tuple(map(int, values))) if all(map(float.is_integer, values)) else None
     if size is None:
         raise SizesError(
-            f"a number does, which is no polynomial of sizes: {written[0]} in "
-            f"`{_short(lines[0])}` is {written[1]} for another size",
+            f"{written[0]} in `{_short(lines[0])}` is {written[1]} for another size, and is no "
+            "polynomial",
             samples.dependence(written),
         )
     return f"⟦{size}⟧" + (".0" if "." in written[0] else "")
