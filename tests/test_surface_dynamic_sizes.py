@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.export import Dim
 from torch_xla import stablehlo
+from torch_xla import tf_saved_model_integration as tf
 from torch_xla._internal import stablehlo_bytecode
 from torch_xla._internal.stablehlo_sizes import Samples, specialised, template_of, value_of
 from torch_xla._internal.stablehlo_text import type_of
@@ -165,6 +166,17 @@ def test_what_has_no_text_runs(tmp_path):
         same(loaded(given), given.cumsum(1))
     with pytest.raises(ValueError, match="cannot say this for any size.*window_dimensions"):
         loaded.get_stablehlo_text()
+
+
+def test_tensorflow_is_told_of_dynamic_sizes():
+    class Named:
+        float32 = "float32"
+        TensorSpec = staticmethod(lambda shape, dtype: (shape, dtype))
+
+    program = exported(nn.Linear(4, 2), (torch.ones(3, 4),), ({0: Dim("batch")},))
+    function = exported_program_to_stablehlo(program)._bundle.stablehlo_funcs[0]
+    assert tf._signature(Named, function) == [([None, 4], "float32")]
+    assert tf._shape(function.meta.output_signature[0]) == [None, 2]
 
 
 def test_what_cannot_be_exported():
