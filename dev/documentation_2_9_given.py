@@ -70,6 +70,13 @@ xr.use_spmd()
 input_mesh = xs.Mesh(np.arange(4), (4, 1, 1, 1), ('data', 'a', 'b', 'c'))
 train_loader = [torch.randn(4, 3, 8, 8)]
 """
+_DIGITS = """
+import torchvision
+class _Digits(torchvision.datasets.FakeData):  # where the page downloads them
+    def __init__(self, root, train=True, download=False, transform=None):
+        super().__init__(640, (1, 28, 28), transform=transform)
+torchvision.datasets.MNIST = _Digits
+"""
 _PIPE = "pipe = model"
 _ATTR = "attr = torch.ones(2, device=device)"
 
@@ -81,7 +88,9 @@ GIVEN: dict[str, dict[int, str]] = {
         75: "loss = loss_fn(model(data), target)",
         100: _LOADER,
         132: _MNIST,
+        153: _DIGITS,
     },
+    "learn/xla-quickstart.md": {24: _DIGITS},
     "learn/pytorch-on-xla-devices.md": {
         82: _MNIST + "train_loader = [(torch.randn(8, 10), torch.randint(10, (8,)))] * 2",
         118: _MNIST,

@@ -46,6 +46,9 @@ def test_shardings_in_the_words_of_pytorch():
     assert spec(other) == "{devices=[4,1,2]0,4,1,5,2,6,3,7 last_tile_dim_replicate}"
     assert torch.equal(other.full_tensor(), tensor.full_tensor())
     assert spec(tensor) == "{devices=[2,4]0,1,2,3,4,5,6,7}"
+    whole = tensor.clone().requires_grad_().to_local()  # one process drives the mesh
+    assert type(whole) is torch.Tensor and whole.requires_grad
+    assert torch.equal(whole.detach().cpu(), tensor.full_tensor())
     for wrong, error in (
         ([Shard(2), Shard(0)], IndexError),
         ([Partial(), Shard(0)], NotImplementedError),

@@ -89,6 +89,27 @@ def test_it_serves_exports_without_python_and_pytorch(server: Path, tmp_path: Pa
         np.testing.assert_allclose(np.load(output / "0.npy"), expected, atol=1e-4, rtol=1e-4)
 
 
+def test_it_serves_programs_with_dynamic_sizes(server: Path, tmp_path: Path) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Softmax(1)).eval()
+    x, size = torch.randn(2, 6, 4), torch.export.Dim("length", max=12)
+    program = torch.export.export(model, (x,), dynamic_shapes=({1: 2 * size},))
+    folder, output, path = tmp_path / "model", tmp_path / "out", tmp_path / "x.npy"
+    stablehlo.save_as_stablehlo(program, folder)
+    for length in (6, 4, 24):
+        x = torch.randn(2, length, 4)
+        np.save(path, x.numpy())
+        run(server, folder, output, path, THREADS="3")
+        np.testing.assert_allclose(np.load(output / "0.npy"), model(x).detach(), atol=1e-5)
+    for sizes, message in (
+        ((2, 26, 4), "from 2 to 12, and is given 13"),
+        ((2, 5, 4), r"input 0 must be float32\[2, 4, 4\] .*\[2, 5, 4\]"),
+        ((2, 4), r"2 dimensions was given for one of the sizes \[2, 2\*s\w+, 4\]"),
+    ):
+        np.save(path, np.zeros(sizes, np.float32))
+        refused = started(server, folder, output, path)
+        assert refused.returncode == 1 and re.search(message, refused.stderr), refused.stderr
+
+
 def test_what_serving_refuses(server: Path, tmp_path: Path) -> None:
     class Mixed(torch.nn.Module):
         def __init__(self) -> None:

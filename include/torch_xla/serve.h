@@ -42,6 +42,7 @@ TORCH_XLA_SERVE Array load_npy(const std::string& path, const std::string& dtype
 TORCH_XLA_SERVE void save_npy(const Array& array, const std::string& path);
 
 // A function of an exported folder, compiled (or taken from the cache), its weights on the device.
+// One with dynamic sizes is compiled by the first run with these sizes, once for each.
 class TORCH_XLA_SERVE Model {
  public:
   explicit Model(const std::string& folder, const std::string& function = "forward");
@@ -50,6 +51,7 @@ class TORCH_XLA_SERVE Model {
   Model& operator=(Model&&) noexcept;
 
   // The tensors among the arguments, those in lists and dicts one by one, and those of the result.
+  // Dynamic sizes are -1.
   const std::vector<Signature>& inputs() const;
   const std::vector<Signature>& outputs() const;
 

@@ -4,7 +4,8 @@
     save_as_stablehlo(exported, "folder")
     StableHLOGraphModule.load("folder")(*args)
 
-Sizes are static: a program is exported for those of its example arguments.
+Sizes that torch.export left dynamic are dynamic (`?`) in the text; the program is compiled for the
+sizes that it is called with.
 """
 
 import os
@@ -31,6 +32,7 @@ from torch_xla._internal.stablehlo_export import (
     XLAExportInterpreter,
     bundle_of,
 )
+from torch_xla._internal.stablehlo_sizes import specialised, symbol_values
 from torch_xla.experimental.assume_pure import assume_pure
 
 __all__ = [
@@ -60,7 +62,7 @@ class StableHLOGraphModule:
         self._functions = {function.meta.name: function for function in bundle.stablehlo_funcs}
         self._default_method = bundle.stablehlo_funcs[0].meta.name
         self._moved: dict[tuple[str, Any], torch.Tensor] = {}  # weights on the device
-        self._calls: dict[str, _Call] = {}
+        self._calls: dict[tuple[str, ...], _Call] = {}
 
     def _function(self, name: str | None) -> StableHLOFunc:
         name = name or self._default_method
@@ -84,18 +86,27 @@ class StableHLOGraphModule:
         """Calls a function with its arguments in one list."""
         function = self._function(method_name)
         meta = function.meta
-        if meta.name not in self._calls:
-            self._calls[meta.name] = _Call(function)
-        call = self._calls[meta.name]
         inputs = [
             self._input(location, signature, leaves)
             for location, signature in zip(meta.input_locations, meta.input_signature, strict=True)
         ]
+        call = self._call(function, [input_.shape for input_ in inputs])
         returned = call.run(inputs)
         results: Any = returned[: len(returned) - len(meta.changed_buffers)]
         for name, value in zip(meta.changed_buffers, returned[len(results) :], strict=True):
             self._moved[VariableType.PARAMETER.value, name] = value
         return results if call.results is None else _pytree.tree_unflatten(results, call.results)
+
+    def _call(self, function: StableHLOFunc, shapes: list[torch.Size]) -> "_Call":
+        """The function for inputs of these shapes."""
+        meta, template = function.meta, function.template
+        dynamic = meta.dynamic_sizes if template is not None else None
+        symbols = {} if dynamic is None else symbol_values(dynamic, shapes)
+        key = (meta.name, *map(str, symbols.values()))
+        if key not in self._calls:
+            text = specialised(template, symbols) if template else function.module_text()
+            self._calls[key] = _Call(text, meta.output_pytree_spec)
+        return self._calls[key]
 
     def _input(
         self, location: InputLocation, signature: VariableSignature, leaves: list[Any]
@@ -153,11 +164,10 @@ class StableHLOGraphModule:
 class _Call:
     """What calls of a function have in common. A trace reads its text, once."""
 
-    def __init__(self, function: StableHLOFunc) -> None:
+    def __init__(self, text: str, spec: str | None) -> None:
         self._operator: Any = torch.ops.torch_xla.stablehlo.default
-        self._text = text = function.module_text()
+        self._text = text
         self._pure = assume_pure(lambda inputs: self._operator(inputs, text))
-        spec = function.meta.output_pytree_spec
         self.results = None if spec is None else _pytree.treespec_loads(spec)
 
     def run(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:

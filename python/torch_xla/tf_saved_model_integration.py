@@ -8,7 +8,12 @@ from typing import Any
 import torch
 
 from torch_xla import stablehlo
-from torch_xla.stablehlo import StableHLOExportOptions, StableHLOGraphModule, VariableType
+from torch_xla.stablehlo import (
+    StableHLOExportOptions,
+    StableHLOGraphModule,
+    VariableSignature,
+    VariableType,
+)
 
 __all__ = [
     "make_tf_function",
@@ -36,12 +41,17 @@ def _variable_name(name: str) -> str:
     return f"k{plain}" if plain[0] in "._\\-/" else plain
 
 
+def _shape(spec: VariableSignature) -> list[int | None]:
+    """A shape in TensorFlow's words."""
+    return [None if dim in spec.dynamic_dims else size for dim, size in enumerate(spec.shape)]
+
+
 def _signature(tf: Any, function: Any) -> list[Any]:
     meta = function.meta
     pairs = zip(meta.input_locations, meta.input_signature, strict=True)
     given = [(at.position, spec) for at, spec in pairs if at.type_ == VariableType.INPUT_ARG]
     return [
-        tf.TensorSpec(spec.shape, getattr(tf, _PYTHON_NUMBERS.get(spec.dtype, spec.dtype)))
+        tf.TensorSpec(_shape(spec), getattr(tf, _PYTHON_NUMBERS.get(spec.dtype, spec.dtype)))
         for _, spec in sorted(given, key=lambda item: item[0])
     ]
 
@@ -69,7 +79,7 @@ def make_tf_function(stablehlo_program: StableHLOGraphModule, bundle: Any = None
             args=inputs,
             version=_CALL_MODULE_VERSION,
             Tout=[getattr(tf, spec.dtype) for spec in outputs],
-            Sout=[spec.shape for spec in outputs],
+            Sout=[_shape(spec) for spec in outputs],
             module=bytecode,
             platforms=[],
             function_list=[],
@@ -108,12 +118,14 @@ def save_torch_module_as_tf_saved_model(
     torch_model: torch.nn.Module,
     args: tuple[Any, ...],
     saved_model_dir: "str | os.PathLike[str]",
+    dynamic_shapes: Any = None,
     serving_key: str = "serving_default",
     function_alias: str = "",
     options: StableHLOExportOptions | None = None,
 ) -> None:
-    """Exports the module for arguments such as `args`, as a SavedModel."""
+    """Exports the module for arguments such as `args`, as a SavedModel. `dynamic_shapes`: those of
+    torch.export."""
     _tensorflow()
-    program = torch.export.export(torch_model, args)
+    program = torch.export.export(torch_model, args, dynamic_shapes=dynamic_shapes)
     exported = stablehlo.exported_program_to_stablehlo(program, options)
     save_stablehlo_graph_as_tf(exported, saved_model_dir, serving_key, function_alias)

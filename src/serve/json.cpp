@@ -189,10 +189,11 @@ int64_t Json::integer() const { return static_cast<int64_t>(get<double>(value_, 
 
 const Json::Array& Json::array() const { return get<Array>(value_, "a list"); }
 
+const Json::Object& Json::object() const { return get<Object>(value_, "an object"); }
+
 const Json* Json::find(std::string_view key) const {
-  const auto& object = get<Object>(value_, "an object");
-  auto found = object.find(key);
-  return found == object.end() ? nullptr : &found->second;
+  auto found = object().find(key);
+  return found == object().end() ? nullptr : &found->second;
 }
 
 const Json& Json::at(std::string_view key) const {

@@ -22,8 +22,12 @@ class Json {
   const std::string& string() const;
   int64_t integer() const;
   const Array& array() const;
+  const Object& object() const;
   const Json& at(std::string_view key) const;    // of an object that has it
   const Json* find(std::string_view key) const;  // null if it has not
+
+  bool is_string() const { return std::holds_alternative<std::string>(value_); }
+  bool is_null() const { return std::holds_alternative<std::nullptr_t>(value_); }
 
  private:
   friend class JsonReader;

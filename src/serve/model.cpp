@@ -4,6 +4,7 @@
 #include "program/program.h"
 #include "serve/dtypes.h"
 #include "serve/json.h"
+#include "serve/sizes.h"
 #include "torch_xla/serve.h"
 
 #include <filesystem>
@@ -62,16 +63,20 @@ Json read_meta(const fs::path& folder, const std::string& function) {
   return Json::parse(read_file(path));
 }
 
-ProgramPtr compile(const fs::path& folder, const std::string& function,
-                   const std::vector<Signature>& outputs) {
+std::string read_program(const fs::path& folder, const std::string& function, bool dynamic) {
   const fs::path stem = folder / "functions" / function;
-  fs::path program = stem.string() + ".mlir";
-  if (!fs::is_regular_file(program)) {
-    program = stem.string() + ".bytecode";  // plugins read both
+  if (dynamic) {
+    return read_file(stem.string() + ".template");
   }
+  const fs::path text = stem.string() + ".mlir";  // plugins read both
+  return read_file(fs::is_regular_file(text) ? text : fs::path(stem.string() + ".bytecode"));
+}
+
+ProgramPtr compile(const std::string& function, std::string text,
+                   const std::vector<Signature>& outputs) {
   ProgramSource source;
   source.name = function;
-  source.text = read_file(program);
+  source.text = std::move(text);
   source.text_with_locations = source.text;
   for (const Signature& output : outputs) {
     source.output_types.push_back(type_of(output));
@@ -79,17 +84,89 @@ ProgramPtr compile(const fs::path& folder, const std::string& function,
   return load_or_compile(std::move(source));
 }
 
+// What users see of a signature: -1 for dynamic sizes.
+Signature shown(Signature signature, const Json& described) {
+  if (const Json* dims = described.find("dynamic_dims")) {
+    for (const Json& dim : dims->array()) {
+      signature.shape.at(dim.integer()) = -1;
+    }
+  }
+  return signature;
+}
+
 }  // namespace
 
 struct Model::State {
-  ProgramPtr program;
-  std::vector<Signature> inputs, outputs;
+  // The program for some sizes, and what it takes and gives; the parameters that users do not give,
+  // too, and what becomes of those that it changes.
+  struct Sized {
+    ProgramPtr program;
+    std::vector<Signature> parameters, results;
+  };
+  using SizedPtr = std::shared_ptr<const Sized>;
+
+  std::string function, text;
+  std::optional<Sizes> sizes;              // if any are dynamic
+  std::vector<Signature> inputs, outputs;  // as users see them
+  std::shared_ptr<Sized> example =
+      std::make_shared<Sized>();         // without a program where sizes are dynamic
   std::vector<pjrt::BufferPtr> weights;  // of each parameter of the program; null: an input
   std::vector<size_t> parameter_of;      // of each input
   // Parameters that a run replaces by what it returns after its outputs. Then runs take turns.
   std::vector<size_t> changed;
   Mutex turn;
+  Mutex programs_mutex;
+  std::map<Symbols, SizedPtr> programs GUARDED_BY(programs_mutex);
+
+  // Throws if it does not take these.
+  SizedPtr sized(const std::vector<Array>& given) EXCLUDES(programs_mutex);
+  void check(const std::vector<Array>& given, const Sized& program) const;
 };
+
+void Model::State::check(const std::vector<Array>& given, const Sized& program) const {
+  for (size_t i = 0; i < given.size(); ++i) {
+    const Signature& wanted = program.parameters[parameter_of[i]];
+    const int64_t bytes = type_of(wanted).nbytes();
+    if (given[i].type != wanted || given[i].bytes.size() != static_cast<size_t>(bytes)) {
+      throw Error("input " + std::to_string(i) + " must be " + text_of(wanted) + " in " +
+                  std::to_string(bytes) + " bytes, and is " + text_of(given[i].type) + " in " +
+                  std::to_string(given[i].bytes.size()));
+    }
+  }
+}
+
+// Compiled by the first run with these sizes; others go on meanwhile.
+Model::State::SizedPtr Model::State::sized(const std::vector<Array>& given) {
+  if (!sizes) {
+    check(given, *example);
+    return example;
+  }
+  std::vector<Shape> shapes(example->parameters.size());
+  for (size_t i = 0; i < given.size(); ++i) {
+    shapes[parameter_of[i]] = given[i].type.shape;
+  }
+  const Symbols symbols = sizes->symbols(shapes);
+  {
+    const MutexLock lock(programs_mutex);
+    if (auto found = programs.find(symbols); found != programs.end()) {
+      check(given, *found->second);
+      return found->second;
+    }
+  }
+  auto made = std::make_shared<Sized>(*example);
+  const std::vector<Shape> parameters = sizes->parameters(symbols);
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    made->parameters.at(i).shape = parameters[i];
+  }
+  check(given, *made);
+  const std::vector<Shape> results = sizes->results(symbols);
+  for (size_t i = 0; i < results.size(); ++i) {
+    made->results.at(i).shape = results[i];
+  }
+  made->program = compile(function, specialised(text, symbols), made->results);
+  const MutexLock lock(programs_mutex);
+  return programs.try_emplace(symbols, std::move(made)).first->second;
+}
 
 Model::Model(const std::string& folder, const std::string& function)
     : state_(std::make_unique<State>()) {
@@ -105,6 +182,7 @@ Model::Model(const std::string& folder, const std::string& function)
   for (size_t i = 0; i < signatures.size(); ++i) {
     const std::string& kind = locations[i].at("type_").string();
     const Signature signature = signature_of(signatures[i]);
+    state_->example->parameters.push_back(signature);
     if (kind == "input_arg") {
       arguments[locations[i].at("position").integer()] = i;
       state_->weights.push_back(nullptr);
@@ -120,19 +198,27 @@ Model::Model(const std::string& folder, const std::string& function)
     }
   }
   for (const auto& [position, parameter] : arguments) {
-    state_->inputs.push_back(signature_of(signatures[parameter]));
+    state_->inputs.push_back(shown(state_->example->parameters[parameter], signatures[parameter]));
     state_->parameter_of.push_back(parameter);
   }
   for (const Json& output : meta.at("output_signature").array()) {
-    state_->outputs.push_back(signature_of(output));
+    state_->example->results.push_back(signature_of(output));
+    state_->outputs.push_back(shown(state_->example->results.back(), output));
   }
-  state_->program = compile(root, function, state_->outputs);
   if (const Json* changed = meta.find("changed_buffers")) {
     for (const Json& name : changed->array()) {
       state_->changed.push_back(buffers.at(name.string()));
     }
   }
   state_->outputs.resize(state_->outputs.size() - state_->changed.size());
+  state_->function = function;
+  const Json* sizes = meta.find("dynamic_sizes");
+  state_->text = read_program(root, function, sizes != nullptr);
+  if (sizes != nullptr) {
+    state_->sizes.emplace(*sizes);
+  } else {
+    state_->example->program = compile(function, std::move(state_->text), state_->example->results);
+  }
 }
 
 Model::~Model() = default;
@@ -151,15 +237,10 @@ std::vector<Array> Model::run(const std::vector<Array>& inputs) const {
   if (!state_->changed.empty()) {
     turn.emplace(state_->turn);
   }
+  const State::SizedPtr sized = state_->sized(inputs);
   std::vector<pjrt::BufferPtr> given = state_->weights;
   for (size_t i = 0; i < inputs.size(); ++i) {
-    const Signature& wanted = state_->inputs[i];
-    const TensorType type = type_of(wanted);
-    if (inputs[i].type != wanted || inputs[i].bytes.size() != static_cast<size_t>(type.nbytes())) {
-      throw Error("input " + std::to_string(i) + " must be " + text_of(wanted) + " in " +
-                  std::to_string(type.nbytes()) + " bytes, and is " + text_of(inputs[i].type) +
-                  " in " + std::to_string(inputs[i].bytes.size()));
-    }
+    const TensorType type = type_of(inputs[i].type);
     given[state_->parameter_of[i]] =
         pjrt::client().buffer_from_host(inputs[i].bytes.data(), type, 0, nullptr);
   }
@@ -169,13 +250,13 @@ std::vector<Array> Model::run(const std::vector<Array>& inputs) const {
   }
   const std::vector<bool> donated(parameters.size(), false);
   std::vector<pjrt::BufferPtr> results =
-      state_->program->executable().execute(parameters, donated, 0);
+      sized->program->executable().execute(parameters, donated, 0);
   for (size_t i = 0; i < state_->changed.size(); ++i) {
     state_->weights[state_->changed[i]] = results[state_->outputs.size() + i];
   }
   std::vector<Array> outputs;
   for (size_t i = 0; i < state_->outputs.size(); ++i) {
-    Array array{state_->outputs[i], {}};
+    Array array{sized->results[i], {}};
     array.bytes.resize(static_cast<size_t>(results[i]->nbytes()));
     results[i]->copy_to_host(array.bytes.data(), array.bytes.size());
     outputs.push_back(std::move(array));

@@ -1,6 +1,7 @@
 """What an exported program consists of, and its folder.
 
-functions/NAME.mlir, NAME.meta, and NAME.bytecode where a converter is installed
+functions/NAME.mlir, NAME.meta, and NAME.bytecode where a converter is installed;
+               NAME.template where sizes are dynamic (stablehlo_sizes.py), which is what is run
 data/NAME      each parameter and buffer, as .npy
 constants/N    what else the program reads
 """
@@ -17,6 +18,8 @@ import numpy as np
 import torch
 
 from torch_xla._internal import stablehlo_bytecode
+from torch_xla._internal.stablehlo_dynamic import dynamic_text
+from torch_xla._internal.stablehlo_sizes import DynamicSizes
 
 
 class VariableType(enum.Enum):
@@ -58,7 +61,8 @@ class InputLocation:
 @dataclass
 class StableHLOFunctionMeta:
     """How a function is called. Trees of arguments and results are those of torch.utils._pytree.
-    After its results a function returns what becomes of the buffers that it changes."""
+    After its results a function returns what becomes of the buffers that it changes. Where sizes
+    are dynamic, signatures have those of the example."""
 
     name: str
     stablehlo_version: str
@@ -69,22 +73,35 @@ class StableHLOFunctionMeta:
     input_pytree_spec: str | None = None
     output_pytree_spec: str | None = None
     changed_buffers: list[str] = dataclasses.field(default_factory=list)
+    dynamic_sizes: DynamicSizes | None = None
 
 
 @dataclass
 class StableHLOFunc:
-    """A function as text, and as portable bytecode where a converter is installed."""
+    """A function as text, and as portable bytecode where a converter is installed; with dynamic
+    sizes as a template, too."""
 
     meta: StableHLOFunctionMeta
     bytecode: bytes | None
     text: str | None
+    template: str | None = None
 
     def module_text(self) -> str:
         if self.text is None:
-            if self.bytecode is None:
+            if self.bytecode is not None:
+                self.text = stablehlo_bytecode.to_text(self.bytecode)
+            elif self.template is not None and self.meta.dynamic_sizes is not None:
+                self.text = dynamic_text(self.template, [*self.meta.dynamic_sizes.ranges])
+            else:
                 raise ValueError(f"the function {self.meta.name} has neither text nor bytecode")
-            self.text = stablehlo_bytecode.to_text(self.bytecode)
         return self.text
+
+    def add_portable_forms(self, text: bool) -> None:
+        """Bytecode, where there is a converter, and text, where it is wanted or all there is."""
+        written = self.module_text()
+        if stablehlo_bytecode.available():
+            self.bytecode = stablehlo_bytecode.to_bytecode(written)
+            self.text = written if text else None
 
 
 @dataclass
@@ -97,23 +114,25 @@ class StableHLOModelBundle:
     stablehlo_funcs: list[StableHLOFunc]
 
 
+_OF_OURS = {"changed_buffers", "dynamic_sizes", "template"}  # PyTorch/XLA does not know them
+
+
 class StableHLOJSONSerializer(json.JSONEncoder):
     """Writes the classes of this module."""
 
     def default(self, o: Any) -> Any:
         if dataclasses.is_dataclass(o) and not isinstance(o, type):
             fields = dataclasses.asdict(o)
-            if not fields.get("changed_buffers", True):
-                del fields["changed_buffers"]  # which PyTorch/XLA does not know
-            return fields
+            return {k: v for k, v in fields.items() if v or k not in _OF_OURS}
         return o.value if isinstance(o, VariableType) else super().default(o)
 
 
 def stablehlo_obj_hook(dct: dict[str, Any]) -> Any:
     """Reads them again: an `object_hook` for json.load."""
-    for kind in (StableHLOFunctionMeta, StableHLOFunc, VariableSignature, InputLocation):
+    kinds = (StableHLOFunctionMeta, StableHLOFunc, VariableSignature, InputLocation, DynamicSizes)
+    for kind in kinds:
         names = {field.name for field in dataclasses.fields(kind)}
-        if names - {"changed_buffers"} <= dct.keys() <= names:
+        if names - _OF_OURS <= dct.keys() <= names:
             if kind is InputLocation:
                 dct = {**dct, "type_": VariableType(dct["type_"])}
             return kind(**dct)
@@ -170,6 +189,8 @@ def save(bundle: StableHLOModelBundle, directory: "str | os.PathLike[str]", weig
             (functions / f"{function.meta.name}.bytecode").write_bytes(function.bytecode)
         if function.text is not None:
             (functions / f"{function.meta.name}.mlir").write_text(function.text)
+        if function.template is not None:
+            (functions / f"{function.meta.name}.template").write_text(function.template)
     constants = _new_folder(root, "constants")
     for number, value in enumerate(bundle.additional_constants):
         _save_array(constants / str(number), value)
@@ -186,11 +207,13 @@ def load(directory: "str | os.PathLike[str]") -> StableHLOModelBundle:
     for path in metas:
         meta = json.loads(path.read_text(), object_hook=stablehlo_obj_hook)
         bytecode, text = path.with_suffix(".bytecode"), path.with_suffix(".mlir")
+        template = path.with_suffix(".template")
         functions.append(
             StableHLOFunc(
                 meta,
                 bytecode.read_bytes() if bytecode.exists() else None,
                 text.read_text() if text.exists() else None,
+                template.read_text() if template.exists() else None,
             )
         )
     data, constants = root / "data", root / "constants"

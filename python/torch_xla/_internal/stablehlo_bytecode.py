@@ -42,8 +42,17 @@ def to_bytecode(text: str) -> bytes:
     with _converter() as (ir, passmanager, stablehlo):
         module = ir.Module.parse(text)
         stablehlo.register_stablehlo_passes()
-        pipeline = "builtin.module(func.func(chlo-legalize-to-stablehlo))"
-        passmanager.PassManager.parse(pipeline).run(module.operation)
+
+        def run(*passes: str) -> None:
+            pipeline = f"builtin.module(func.func({','.join(passes)}))"
+            passmanager.PassManager.parse(pipeline).run(module.operation)
+
+        run("chlo-legalize-to-stablehlo")
+        if "?" in text:
+            # What that made of dynamic sizes are no operations of StableHLO, and no integers.
+            run("shape-legalize-to-stablehlo")
+            module = ir.Module.parse(str(module).replace("xindex>", "xi32>"))
+            run("canonicalize")
         version = stablehlo.get_minimum_version()
         try:
             artifact: bytes = stablehlo.serialize_portable_artifact(module, version)

@@ -1,5 +1,6 @@
 """A torch.export program -> a StableHLO bundle: its graph is recorded, not run, and lowered."""
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,8 +11,8 @@ from torch.export.graph_signature import InputKind, OutputKind
 from torch.utils import _pytree
 
 from torch_xla import _XLAC
-from torch_xla._internal import stablehlo_bytecode
 from torch_xla._internal.devices import existing_device
+from torch_xla._internal.dynamic_inputs import DynamicInputs
 from torch_xla._internal.stablehlo_bundle import (
     InputLocation,
     StableHLOFunc,
@@ -19,6 +20,14 @@ from torch_xla._internal.stablehlo_bundle import (
     StableHLOModelBundle,
     VariableSignature,
     as_array,
+)
+from torch_xla._internal.stablehlo_sizes import (
+    DynamicSizes,
+    Samples,
+    SizesError,
+    symbol_values,
+    template_of,
+    value_of,
 )
 from torch_xla.experimental.eager import eager_mode_context
 from torch_xla.experimental.stablehlo_custom_call import (
@@ -95,6 +104,8 @@ class _Recorded:
     host_operators: list[str]
     results: list[torch.Tensor]  # then what becomes of the changed buffers
     changed: list[str]
+    template: str | None = None
+    sizes: DynamicSizes | None = None
 
 
 @torch.no_grad()
@@ -102,7 +113,14 @@ def bundle_of(program: Any, options: StableHLOExportOptions) -> StableHLOModelBu
     """The program as a bundle with one function, "forward"."""
     args, kwargs = _examples(program, options)
     lowered = program.run_decompositions({})  # no changes in place any more
-    recorded = _record(lowered, args, kwargs, options)
+    values = lowered._graph_module_flat_inputs(args, kwargs)
+    with eager_mode_context(False):
+        inputs = [_moved(value) for value in values]
+        dynamic = DynamicInputs.of(lowered)
+        if dynamic.ranges:
+            recorded = _record_sizes(lowered, inputs, dynamic, options)
+        else:
+            recorded = _record(lowered, inputs, options)
     if recorded.host_operators:
         raise RuntimeError(
             "this program cannot be exported: "
@@ -110,7 +128,7 @@ def bundle_of(program: Any, options: StableHLOExportOptions) -> StableHLOModelBu
             "PyTorch's. Replace it, or name its namespace in "
             "StableHLOExportOptions.custom_ops_allowed_in_graph"
         )
-    return _bundle(lowered, args, kwargs, recorded, options)
+    return _bundle(lowered, values, recorded, options)
 
 
 def _examples(program: Any, options: StableHLOExportOptions) -> tuple[Any, dict[str, Any]]:
@@ -125,52 +143,91 @@ def _examples(program: Any, options: StableHLOExportOptions) -> tuple[Any, dict[
     return args, dict(kwargs)
 
 
-def _flat_inputs(program: Any, args: Any, kwargs: Any) -> list[Any]:
-    device = existing_device(None)
-
-    def move(value: Any) -> Any:
-        if not isinstance(value, torch.Tensor):
-            return value
-        return value.detach().contiguous().to(device, copy=True)
-
-    return [move(value) for value in program._graph_module_flat_inputs(args, kwargs)]
+def _moved(value: Any) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    return value.detach().contiguous().to(existing_device(None), copy=True)
 
 
-def _record(program: Any, args: Any, kwargs: Any, options: StableHLOExportOptions) -> _Recorded:
-    with eager_mode_context(False):
-        inputs = _flat_inputs(program, args, kwargs)
-        tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
-        allowed = options.custom_ops_allowed_in_graph
-        interpreter = XLAExportInterpreter(program.graph_module, existing_device(None), allowed)
-        with _XLAC.ExportScope(tensors):
-            returned = interpreter.run(*inputs, enable_io_processing=False)
-        specs = program.graph_signature.output_specs
-        results, changes = [], {}
-        for value, spec in zip(returned, specs, strict=True):
-            if spec.kind == OutputKind.USER_OUTPUT:
-                results.append(value)
-            elif spec.kind == OutputKind.BUFFER_MUTATION:
-                changes[spec.target] = value
-        for result in results:
-            if not isinstance(result, torch.Tensor):
-                raise TypeError(
-                    f"an exported program returns tensors, and this one returns {result!r}: leave "
-                    "it out of what the module's forward returns"
-                )
-        returned = [*results, *changes.values()]
-        dense = [r.clone(memory_format=torch.contiguous_format) for r in returned]
-        text, captured, operators = _XLAC.export_graph(dense, tensors, "forward")
+def _record(program: Any, inputs: list[Any], options: StableHLOExportOptions) -> _Recorded:
+    tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
+    allowed = options.custom_ops_allowed_in_graph
+    interpreter = XLAExportInterpreter(program.graph_module, existing_device(None), allowed)
+    with _XLAC.ExportScope(tensors):
+        returned = interpreter.run(*inputs, enable_io_processing=False)
+    specs = program.graph_signature.output_specs
+    results, changes = [], {}
+    for value, spec in zip(returned, specs, strict=True):
+        if spec.kind == OutputKind.USER_OUTPUT:
+            results.append(value)
+        elif spec.kind == OutputKind.BUFFER_MUTATION:
+            changes[spec.target] = value
+    for result in results:
+        if not isinstance(result, torch.Tensor):
+            raise TypeError(
+                f"an exported program returns tensors, and this one returns {result!r}: leave "
+                "it out of what the module's forward returns"
+            )
+    returned = [*results, *changes.values()]
+    dense = [r.clone(memory_format=torch.contiguous_format) for r in returned]
+    text, captured, operators = _XLAC.export_graph(dense, tensors, "forward")
     return _Recorded(text, captured, operators, dense, list(changes))
+
+
+def _record_sizes(
+    program: Any, inputs: list[Any], dynamic: DynamicInputs, options: StableHLOExportOptions
+) -> _Recorded:
+    """The program for each sample of its dynamic sizes, and what is the same in all of them."""
+    samples = Samples(dynamic.ranges)
+    try:
+        sizes = dynamic.sizes(samples)
+        recorded = [
+            _record(program, dynamic.resized(inputs, symbols), options)
+            for symbols in samples.values()
+        ]
+        first = recorded[0]
+        if first.host_operators:
+            return first
+        for other in recorded[1:]:
+            if not _are_equal(first.captured, other.captured):
+                raise SizesError("a tensor that it keeps", samples.symbols)
+        first.template = template_of([each.text for each in recorded], samples)
+        shapes = ([result.shape for result in each.results] for each in recorded)
+        outputs = [samples.shape(each) for each in zip(*shapes, strict=True)]
+    except SizesError as error:
+        raise RuntimeError(
+            f"this program cannot be exported for any size of {dynamic.named(error.symbols)}, "
+            f"because more than sizes depends on it: {error}. Leave this dimension out of "
+            "torch.export's dynamic_shapes. Where sizes are divided, make it a multiple "
+            "(2 * torch.export.Dim(...)); divide by a size instead of multiplying with 1 / size"
+        ) from None
+    sizes += [list(value.shape) for value in first.captured]
+    first.sizes = DynamicSizes(dynamic.ranges, sizes, outputs)
+    return first
+
+
+def _are_equal(xs: list[torch.Tensor], ys: list[torch.Tensor]) -> bool:
+    return len(xs) == len(ys) and all(map(torch.equal, xs, ys))
 
 
 def _signature(tensor: torch.Tensor) -> VariableSignature:
     return VariableSignature(list(tensor.shape), str(tensor.dtype).removeprefix("torch."))
 
 
+def _mark_dynamic(
+    inputs: list[VariableSignature], outputs: list[VariableSignature], sizes: DynamicSizes
+) -> None:
+    """Says which sizes are dynamic, and for outputs those of the example's."""
+    symbols = symbol_values(sizes, [signature.shape for signature in inputs])
+    signatures = zip(inputs + outputs, sizes.inputs + sizes.outputs, strict=True)
+    for signature, wanted in signatures:
+        signature.shape = [value_of(size, symbols) for size in wanted]
+        signature.dynamic_dims = [dim for dim, size in enumerate(wanted) if isinstance(size, str)]
+
+
 def _bundle(
-    program: Any, args: Any, kwargs: Any, recorded: _Recorded, options: StableHLOExportOptions
+    program: Any, values: Any, recorded: _Recorded, options: StableHLOExportOptions
 ) -> StableHLOModelBundle:
-    values = program._graph_module_flat_inputs(args, kwargs)
     locations, signatures, state = [], [], {}
     position = -1
     for value, spec in zip(values, program.graph_signature.input_specs, strict=True):
@@ -187,22 +244,26 @@ def _bundle(
     for number, value in enumerate(recorded.captured):
         locations.append(InputLocation.constant(number))
         signatures.append(_signature(value))
+    results = [_signature(result) for result in recorded.results]
+    if recorded.sizes is not None:
+        _mark_dynamic(signatures, results, recorded.sizes)
     spec = program.call_spec
     meta = StableHLOFunctionMeta(
         name="forward",
         stablehlo_version=_VERSION,
         input_signature=signatures,
-        output_signature=[_signature(result) for result in recorded.results],
+        output_signature=results,
         input_locations=locations,
         unused_inputs=[],
         input_pytree_spec=_pytree.treespec_dumps(spec.in_spec),
         output_pytree_spec=_pytree.treespec_dumps(spec.out_spec),
         changed_buffers=recorded.changed,
+        dynamic_sizes=recorded.sizes,
     )
-    bytecode = (
-        stablehlo_bytecode.to_bytecode(recorded.text) if stablehlo_bytecode.available() else None
+    function = StableHLOFunc(
+        meta, None, recorded.text if recorded.sizes is None else None, recorded.template
     )
-    wanted = options.include_human_readable_text or bytecode is None
-    function = StableHLOFunc(meta, bytecode, recorded.text if wanted else None)
+    with contextlib.suppress(SizesError):  # which is raised for whoever asks for the text
+        function.add_portable_forms(options.include_human_readable_text)
     constants = [as_array(value) for value in recorded.captured]
     return StableHLOModelBundle(state if options.export_weights else {}, constants, [function])

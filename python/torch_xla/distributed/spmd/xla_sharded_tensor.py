@@ -209,6 +209,11 @@ class XLAShardedTensor(torch.Tensor):
         _XLAC._xla_clear_sharding(unmarked)
         return xla_distribute_tensor(unmarked, device_mesh, placements)
 
+    def to_local(self, **_: Any) -> torch.Tensor:
+        """What this process has of the tensor, as a plain one, with gradients: all of it, since one
+        process drives the whole mesh. What each device has are its `local_shards`."""
+        return self.global_tensor
+
     def full(self) -> torch.Tensor:
         """The whole tensor on the CPU."""
         return self.global_tensor.detach().cpu()
