@@ -1,8 +1,10 @@
 """A pytest plugin for dev/suites: fewer tests of long files, those that pass on the CPU on xla, and
-the device for suites that do not ask for one and for fixtures and constants that name one."""
+the device for suites that do not ask for one and for fixtures and constants that name one; in a run
+of its own the random numbers of the CPU."""
 
 import os
 import pkgutil
+import random
 import re
 import sys
 import zlib
@@ -15,7 +17,10 @@ import pytest
 
 ON_CPU = os.environ.get("SUITES_DEVICE", "cpu") == "cpu"
 PASSED = Path(os.environ.get("SUITES_PASSED", os.devnull))
+FAILED = Path(os.environ.get("SUITES_FAILED", os.devnull))
 FIXTURES = os.environ.get("SUITES_FIXTURES", "").split()
+
+random.seed(0)  # what a suite draws while it is collected is in names of tests
 
 if not ON_CPU:
     import torch_xla  # noqa: F401  (most suites name the device and import nothing)
@@ -41,6 +46,34 @@ if not ON_CPU and os.environ.get("SUITES_DEFAULT_DEVICE"):
     torch.from_numpy = from_numpy_on_device
     torch.Tensor.numpy = numpy_of  # type: ignore[assignment, method-assign]
     torch.Tensor.__array__ = array_of  # type: ignore[assignment, method-assign]
+
+if os.environ.get("SUITES_RANDOM_OF_THE_CPU"):
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._pytree import tree_map_only
+
+    class RandomOfTheCpu(TorchDispatchMode):
+        """Operators that draw numbers do so on the CPU, from its generator."""
+
+        def __torch_dispatch__(
+            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            kwargs = kwargs or {}
+            if torch.Tag.nondeterministic_seeded not in function.tags:
+                return function(*args, **kwargs)
+            moved_args, moved = tree_map_only(torch.Tensor, torch.Tensor.cpu, (args, kwargs))
+            if "device" in moved:
+                moved["device"] = torch.device("cpu")
+            if moved.get("generator") is not None and moved["generator"].device.type != "cpu":
+                moved["generator"] = None
+            drawn = function(*moved_args, **moved)
+            if function._schema.is_mutable:
+                return args[0].copy_(drawn)
+            like = [value for value in args if isinstance(value, torch.Tensor)]
+            device = kwargs.get("device") or (like[0].device if like else torch.device("cpu"))
+            return tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), drawn)
+
+    RandomOfTheCpu().__enter__()
 
 if not ON_CPU:
     for constant in os.environ.get("SUITES_CONSTANTS", "").split():
@@ -81,6 +114,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if ON_CPU and report.when == "call" and report.passed:
         with PASSED.open("a") as file:
+            file.write(f"{on_any_device(report.nodeid)}\n")
+    if not ON_CPU and report.failed:
+        with FAILED.open("a") as file:
             file.write(f"{on_any_device(report.nodeid)}\n")
 
 
