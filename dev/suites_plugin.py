@@ -10,6 +10,7 @@ import sys
 import zlib
 from collections import defaultdict
 from collections.abc import Generator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,11 @@ FAILED = Path(os.environ.get("SUITES_FAILED", os.devnull))
 FIXTURES = os.environ.get("SUITES_FIXTURES", "").split()
 
 random.seed(0)  # what a suite draws while it is collected is in names of tests
+if find_spec("hypothesis"):  # the same few examples on both devices, however long they take
+    from hypothesis import settings
+
+    settings.register_profile("suites", max_examples=10, derandomize=True, deadline=None)
+    settings.load_profile("suites")
 
 if not ON_CPU:
     import torch_xla  # noqa: F401  (most suites name the device and import nothing)
@@ -37,7 +43,7 @@ if not ON_CPU and os.environ.get("SUITES_DEFAULT_DEVICE"):
     def numpy_of(tensor: torch.Tensor, *, force: bool = False) -> Any:
         return to_numpy(tensor if tensor.requires_grad and not force else tensor.cpu(), force=force)
 
-    def array_of(tensor: torch.Tensor, dtype: Any = None) -> Any:
+    def array_of(tensor: torch.Tensor, dtype: Any = None, copy: Any = None) -> Any:
         return to_array(tensor if tensor.requires_grad else tensor.cpu(), dtype)
 
     def from_numpy_on_device(array: numpy.ndarray[Any, Any]) -> torch.Tensor:
@@ -52,7 +58,7 @@ if os.environ.get("SUITES_RANDOM_OF_THE_CPU"):
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_map_only
 
-    class RandomOfTheCpu(TorchDispatchMode):
+    class RandomOfTheCpu(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Operators that draw numbers do so on the CPU, from its generator."""
 
         def __torch_dispatch__(
@@ -73,7 +79,7 @@ if os.environ.get("SUITES_RANDOM_OF_THE_CPU"):
             device = kwargs.get("device") or (like[0].device if like else torch.device("cpu"))
             return tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), drawn)
 
-    RandomOfTheCpu().__enter__()
+    RandomOfTheCpu().__enter__()  # type: ignore[no-untyped-call]
 
 if not ON_CPU:
     for constant in os.environ.get("SUITES_CONSTANTS", "").split():
