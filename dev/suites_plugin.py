@@ -1,13 +1,16 @@
 """A pytest plugin for dev/suites: fewer tests of long files, those that pass on the CPU on xla, and
-the device for suites that do not ask for one and for fixtures and constants that name one."""
+the device for suites that do not ask for one and for fixtures and constants that name one; in a run
+of its own the random numbers of the CPU."""
 
 import os
 import pkgutil
+import random
 import re
 import sys
 import zlib
 from collections import defaultdict
 from collections.abc import Generator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,15 @@ import pytest
 
 ON_CPU = os.environ.get("SUITES_DEVICE", "cpu") == "cpu"
 PASSED = Path(os.environ.get("SUITES_PASSED", os.devnull))
+FAILED = Path(os.environ.get("SUITES_FAILED", os.devnull))
 FIXTURES = os.environ.get("SUITES_FIXTURES", "").split()
+
+random.seed(0)  # what a suite draws while it is collected is in names of tests
+if find_spec("hypothesis"):  # the same few examples on both devices, however long they take
+    from hypothesis import settings
+
+    settings.register_profile("suites", max_examples=10, derandomize=True, deadline=None)
+    settings.load_profile("suites")
 
 if not ON_CPU:
     import torch_xla  # noqa: F401  (most suites name the device and import nothing)
@@ -32,7 +43,7 @@ if not ON_CPU and os.environ.get("SUITES_DEFAULT_DEVICE"):
     def numpy_of(tensor: torch.Tensor, *, force: bool = False) -> Any:
         return to_numpy(tensor if tensor.requires_grad and not force else tensor.cpu(), force=force)
 
-    def array_of(tensor: torch.Tensor, dtype: Any = None) -> Any:
+    def array_of(tensor: torch.Tensor, dtype: Any = None, copy: Any = None) -> Any:
         return to_array(tensor if tensor.requires_grad else tensor.cpu(), dtype)
 
     def from_numpy_on_device(array: numpy.ndarray[Any, Any]) -> torch.Tensor:
@@ -41,6 +52,34 @@ if not ON_CPU and os.environ.get("SUITES_DEFAULT_DEVICE"):
     torch.from_numpy = from_numpy_on_device
     torch.Tensor.numpy = numpy_of  # type: ignore[assignment, method-assign]
     torch.Tensor.__array__ = array_of  # type: ignore[assignment, method-assign]
+
+if os.environ.get("SUITES_RANDOM_OF_THE_CPU"):
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._pytree import tree_map_only
+
+    class RandomOfTheCpu(TorchDispatchMode):  # type: ignore[no-untyped-call]
+        """Operators that draw numbers do so on the CPU, from its generator."""
+
+        def __torch_dispatch__(
+            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            kwargs = kwargs or {}
+            if torch.Tag.nondeterministic_seeded not in function.tags:
+                return function(*args, **kwargs)
+            moved_args, moved = tree_map_only(torch.Tensor, torch.Tensor.cpu, (args, kwargs))
+            if "device" in moved:
+                moved["device"] = torch.device("cpu")
+            if moved.get("generator") is not None and moved["generator"].device.type != "cpu":
+                moved["generator"] = None
+            drawn = function(*moved_args, **moved)
+            if function._schema.is_mutable:
+                return args[0].copy_(drawn)
+            like = [value for value in args if isinstance(value, torch.Tensor)]
+            device = kwargs.get("device") or (like[0].device if like else torch.device("cpu"))
+            return tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), drawn)
+
+    RandomOfTheCpu().__enter__()  # type: ignore[no-untyped-call]
 
 if not ON_CPU:
     for constant in os.environ.get("SUITES_CONSTANTS", "").split():
@@ -81,6 +120,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if ON_CPU and report.when == "call" and report.passed:
         with PASSED.open("a") as file:
+            file.write(f"{on_any_device(report.nodeid)}\n")
+    if not ON_CPU and report.failed:
+        with FAILED.open("a") as file:
             file.write(f"{on_any_device(report.nodeid)}\n")
 
 

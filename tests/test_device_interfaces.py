@@ -137,6 +137,19 @@ def test_moving_by_name() -> None:
         host.xla("cuda:0")
 
 
+def test_types_by_name_lead_to_the_device_and_back() -> None:
+    device, host = torch.arange(2, device="xla"), torch.arange(2.0, dtype=torch.bfloat16)
+    assert host.xla().type() == "torch.xla.BFloat16Tensor"
+    for moved in (host.type("torch.xla.LongTensor"), host.type(device.type())):
+        assert moved.device == device.device and torch.equal(moved, device)
+    assert device.type(device.type()) is device
+    assert device.type("torch.xla.FloatTensor").dtype == torch.float32
+    assert device.type("torch.DoubleTensor").device.type == "cpu"
+    assert nn.Linear(1, 1).type("torch.xla.HalfTensor").weight.type() == "torch.xla.HalfTensor"
+    with pytest.raises(ValueError, match=r"invalid type: 'torch\.xla\.Tensors'"):
+        host.type("torch.xla.Tensors")
+
+
 def test_random_state() -> None:
     torch.xla.manual_seed(7)
     assert torch.xla.initial_seed() == 7

@@ -56,6 +56,7 @@ def install() -> None:
     libraries.install()
     torch.Tensor.xla = _tensor_xla  # type: ignore[attr-defined]
     torch.nn.Module.xla = _module_xla  # type: ignore[attr-defined]
+    _know_types_by_name()
     _explain_where_2_9_does()
     _register_backend()
     _warn_about_variables()
@@ -114,6 +115,26 @@ def _module_xla(
 ) -> torch.nn.Module:
     """`module.to("xla")`."""
     return self.to(torch.device(type_name, device_index(device)))
+
+
+def _know_types_by_name() -> None:
+    """`a.type(b.type())`: PyTorch writes "torch.xla.FloatTensor", and reads such names of some
+    devices only."""
+    original: Callable[..., Any] = torch.Tensor.type
+
+    @functools.wraps(original)
+    def type_of(self: torch.Tensor, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if not isinstance(dtype, str) or not dtype.startswith(f"torch.{type_name}."):
+            return original(self, dtype, *args, **kwargs)
+        name = dtype.removeprefix(f"torch.{type_name}.")
+        try:
+            wanted = original(torch.empty(0, device="cpu"), f"torch.{name}").dtype
+        except ValueError:
+            raise ValueError(f"invalid type: '{dtype}'") from None
+        device = self.device if self.device.type == type_name else type_name
+        return self.to(device, wanted, *args, **kwargs)
+
+    torch.Tensor.type = type_of  # type: ignore[assignment, method-assign]
 
 
 def _keep_parameters_when_moving() -> None:
