@@ -82,6 +82,15 @@ def test_it_serves_exports_without_python_and_pytorch(server: Path, tmp_path: Pa
     assert text.startswith("output 0: float32")
     expected = model(images).detach().numpy()
     np.testing.assert_allclose(np.load(output / "0.npy"), expected, atol=1e-4, rtol=1e-4)
+    options = stablehlo.StableHLOExportOptions(weights_format="safetensors")
+    stablehlo.save_torch_model_as_stablehlo(model, (images,), tmp_path / "safe", options)
+    run(server, tmp_path / "safe", tmp_path / "safe_out", tmp_path / "images.npy")
+    safe = np.load(tmp_path / "safe_out" / "0.npy")
+    assert np.array_equal(safe, np.load(output / "0.npy"))
+    weights = tmp_path / "safe" / "weights.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-8])
+    cut = started(server, tmp_path / "safe", tmp_path / "safe_out", tmp_path / "images.npy")
+    assert cut.returncode == 1 and "ends within its tensor" in cut.stderr
     for path in (folder / "functions").glob("*.mlir"):  # portable bytecode alone is enough
         path.unlink()
     if list((folder / "functions").glob("*.bytecode")):

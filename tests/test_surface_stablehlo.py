@@ -81,6 +81,24 @@ def test_a_folder(tmp_path):
         StableHLOGraphModule.load(tmp_path / "functions")
 
 
+@pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16))
+def test_weights_as_safetensors(tmp_path, dtype):
+    from safetensors.torch import load_file
+
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)).to(dtype)
+    model[1].weight = model[0].weight
+    x = torch.randn(4, 3, dtype=dtype)
+    options = StableHLOExportOptions(weights_format="safetensors")
+    torch_xla.save_torch_model_as_stablehlo(model, (x,), tmp_path, options)
+    assert not (tmp_path / "data").exists()
+    kept = load_file(tmp_path / "weights.safetensors")
+    assert torch.equal(kept["0.bias"], model[0].bias)
+    result = StableHLOGraphModule.load(tmp_path)(x)
+    torch.testing.assert_close(result.cpu(), model(x).detach(), atol=2e-2, rtol=2e-2)
+    with pytest.raises(ValueError, match="expected one of"):
+        StableHLOExportOptions(weights_format="pickle")
+
+
 def test_bytecode(tmp_path):
     pytest.importorskip("jaxlib")
     options = StableHLOExportOptions(include_human_readable_text=False)
@@ -202,6 +220,10 @@ def test_the_command_line(tmp_path, capsys):
     assert "output 0: float32[2, 5]" in capsys.readouterr().out
     result = np.load(tmp_path / "out" / "0.npy")
     np.testing.assert_allclose(result, model(x, options)["logits"].detach(), atol=1e-5)
+    export = ["export", str(tmp_path / "model.pt2"), str(tmp_path / "safe")]
+    assert main([*export, "--weights", "safetensors"]) == 0
+    assert main(["run", str(tmp_path / "safe"), *inputs]) == 0
+    assert (tmp_path / "safe" / "weights.safetensors").exists()
     assert main(["run", str(tmp_path / "folder"), inputs[0]]) == 1
     assert "takes 2 inputs" in capsys.readouterr().err
 

@@ -149,7 +149,8 @@ class StableHLOGraphModule:
         options: StableHLOExportOptions | None = None,
     ) -> None:
         """Writes the program into a folder."""
-        weights = True if options is None else options.save_weights
+        options = options or StableHLOExportOptions()
+        weights = options.weights_format if options.save_weights else None
         stablehlo_bundle.save(self._bundle, directory_path, weights)
 
     @classmethod

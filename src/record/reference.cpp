@@ -213,7 +213,8 @@ void keep_memory_format(const c10::OperatorHandle& op, const IValues& meta_argum
   }
 }
 
-// Where the CPU's kernels lay results in another order than the meta kernels: copysign's is Python's.
+// Where the CPU's kernels lay results in another order than the meta kernels: copysign's is
+// Python's.
 void keep_order(const c10::OperatorHandle& op, const IValues& meta_arguments,
                 std::optional<IValues>& results) {
   const std::string& name = op.schema().name();

@@ -13,29 +13,30 @@ struct Known {
   DType dtype;
   const char* name;
   const char* npy;
+  const char* safetensors;  // empty: it has no such dtype
 };
 
 constexpr std::array kKnown = {
-    Known{DType::Float, "float32", "<f4"},
-    Known{DType::Double, "float64", "<f8"},
-    Known{DType::Half, "float16", "<f2"},
-    Known{DType::Bool, "bool", "|b1"},
-    Known{DType::Char, "int8", "|i1"},
-    Known{DType::Byte, "uint8", "|u1"},
-    Known{DType::Short, "int16", "<i2"},
-    Known{DType::UInt16, "uint16", "<u2"},
-    Known{DType::Int, "int32", "<i4"},
-    Known{DType::UInt32, "uint32", "<u4"},
-    Known{DType::Long, "int64", "<i8"},
-    Known{DType::UInt64, "uint64", "<u8"},
-    Known{DType::ComplexFloat, "complex64", "<c8"},
-    Known{DType::ComplexDouble, "complex128", "<c16"},
+    Known{DType::Float, "float32", "<f4", "F32"},
+    Known{DType::Double, "float64", "<f8", "F64"},
+    Known{DType::Half, "float16", "<f2", "F16"},
+    Known{DType::Bool, "bool", "|b1", "BOOL"},
+    Known{DType::Char, "int8", "|i1", "I8"},
+    Known{DType::Byte, "uint8", "|u1", "U8"},
+    Known{DType::Short, "int16", "<i2", "I16"},
+    Known{DType::UInt16, "uint16", "<u2", "U16"},
+    Known{DType::Int, "int32", "<i4", "I32"},
+    Known{DType::UInt32, "uint32", "<u4", "U32"},
+    Known{DType::Long, "int64", "<i8", "I64"},
+    Known{DType::UInt64, "uint64", "<u8", "U64"},
+    Known{DType::ComplexFloat, "complex64", "<c8", "C64"},
+    Known{DType::ComplexDouble, "complex128", "<c16", ""},
     // After those whose letters they borrow.
-    Known{DType::BFloat16, "bfloat16", "<i2"},
-    Known{DType::Float8_e4m3fn, "float8_e4m3fn", "|u1"},
-    Known{DType::Float8_e4m3fnuz, "float8_e4m3fnuz", "|u1"},
-    Known{DType::Float8_e5m2, "float8_e5m2", "|u1"},
-    Known{DType::Float8_e5m2fnuz, "float8_e5m2fnuz", "|u1"},
+    Known{DType::BFloat16, "bfloat16", "<i2", "BF16"},
+    Known{DType::Float8_e4m3fn, "float8_e4m3fn", "|u1", "F8_E4M3"},
+    Known{DType::Float8_e4m3fnuz, "float8_e4m3fnuz", "|u1", "F8_E4M3FNUZ"},
+    Known{DType::Float8_e5m2, "float8_e5m2", "|u1", "F8_E5M2"},
+    Known{DType::Float8_e5m2fnuz, "float8_e5m2fnuz", "|u1", "F8_E5M2FNUZ"},
 };
 
 const Known& named(const std::string& name) {
@@ -61,5 +62,7 @@ std::string dtype_of_npy(const std::string& descr) {
 }
 
 std::string npy_of_dtype(const std::string& name) { return named(name).npy; }
+
+std::string safetensors_of_dtype(const std::string& name) { return named(name).safetensors; }
 
 }  // namespace torch_xla::serve

@@ -4,12 +4,14 @@
 #include "program/program.h"
 #include "serve/dtypes.h"
 #include "serve/json.h"
+#include "serve/safetensors.h"
 #include "serve/sizes.h"
 #include "torch_xla/serve.h"
 
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <optional>
 #include <sstream>
 
 namespace torch_xla::serve {
@@ -177,6 +179,11 @@ Model::Model(const std::string& folder, const std::string& function)
   if (signatures.size() != locations.size()) {
     throw Error(folder + ": the function " + function + " does not say where its inputs come from");
   }
+  const fs::path weights = root / "weights.safetensors";
+  std::optional<Safetensors> tensors;  // else each is a file of its own
+  if (fs::exists(weights)) {
+    tensors.emplace(weights.string());
+  }
   std::map<int64_t, size_t> arguments;  // by their position
   std::map<std::string, size_t> buffers;
   for (size_t i = 0; i < signatures.size(); ++i) {
@@ -188,14 +195,17 @@ Model::Model(const std::string& folder, const std::string& function)
       state_->weights.push_back(nullptr);
       continue;
     }
-    const fs::path file =
-        kind == "parameter"
-            ? root / "data" / locations[i].at("name").string()
-            : root / "constants" / std::to_string(locations[i].at("position").integer());
-    state_->weights.push_back(to_device(load_npy(file.string(), signature.dtype)));
-    if (kind == "parameter") {
-      buffers[locations[i].at("name").string()] = i;
+    if (kind == "constant") {
+      const std::string number = std::to_string(locations[i].at("position").integer());
+      state_->weights.push_back(
+          to_device(load_npy((root / "constants" / number).string(), signature.dtype)));
+      continue;
     }
+    const std::string& name = locations[i].at("name").string();
+    state_->weights.push_back(
+        to_device(tensors ? tensors->load(name, signature)
+                          : load_npy((root / "data" / name).string(), signature.dtype)));
+    buffers[name] = i;
   }
   for (const auto& [position, parameter] : arguments) {
     state_->inputs.push_back(shown(state_->example->parameters[parameter], signatures[parameter]));

@@ -2,12 +2,13 @@
 
 functions/NAME.mlir, NAME.meta, and NAME.bytecode where a converter is installed;
                NAME.template where sizes are dynamic (stablehlo_sizes.py), which is what is run
-data/NAME      each parameter and buffer, as .npy
+data/NAME      each parameter and buffer, as .npy; or weights.safetensors with all of them
 constants/N    what else the program reads
 """
 
 import dataclasses
 import enum
+import importlib
 import json
 import os
 from dataclasses import dataclass
@@ -114,6 +115,7 @@ class StableHLOModelBundle:
     stablehlo_funcs: list[StableHLOFunc]
 
 
+_WEIGHTS = "weights.safetensors"
 _OF_OURS = {"changed_buffers", "dynamic_sizes", "template"}  # PyTorch/XLA does not know them
 
 
@@ -169,15 +171,38 @@ def _load_array(path: Path) -> Any:
         return np.load(file, allow_pickle=False)
 
 
+def _safetensors() -> Any:
+    try:
+        return importlib.import_module("safetensors.torch")
+    except ImportError:
+        raise ImportError(
+            "weights as safetensors need the package safetensors: pip install safetensors"
+        ) from None
+
+
+def _save_safetensors(path: Path, state_dict: dict[str, Any]) -> None:
+    tensors = {name: torch.as_tensor(value).clone() for name, value in state_dict.items()}
+    _safetensors().save_file(tensors, path)
+
+
 def _new_folder(parent: Path, name: str) -> Path:
     folder = parent / name
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
-def save(bundle: StableHLOModelBundle, directory: "str | os.PathLike[str]", weights: bool) -> None:
+WEIGHTS_FORMATS = ("npy", "safetensors")
+
+
+def save(
+    bundle: StableHLOModelBundle, directory: "str | os.PathLike[str]", weights: str | None
+) -> None:
+    """`weights`: the format of the weights; None: without them."""
     root = Path(directory)
-    if weights:
+    if weights == "safetensors":
+        root.mkdir(parents=True, exist_ok=True)
+        _save_safetensors(root / _WEIGHTS, bundle.state_dict)
+    elif weights is not None:
         data = _new_folder(root, "data")
         for name, value in bundle.state_dict.items():
             _save_array(data / name, value)
@@ -217,7 +242,10 @@ def load(directory: "str | os.PathLike[str]") -> StableHLOModelBundle:
             )
         )
     data, constants = root / "data", root / "constants"
-    weights = {path.name: _load_array(path) for path in sorted(data.glob("*"))}
+    if (root / _WEIGHTS).exists():
+        weights = _safetensors().load_file(root / _WEIGHTS)
+    else:
+        weights = {path.name: _load_array(path) for path in sorted(data.glob("*"))}
     numbers = sorted(int(path.name) for path in constants.glob("*"))
     values = [_load_array(constants / str(number)) for number in numbers]
     return StableHLOModelBundle(weights, values, functions)

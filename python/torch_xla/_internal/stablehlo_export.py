@@ -14,6 +14,7 @@ from torch_xla import _XLAC
 from torch_xla._internal.devices import existing_device
 from torch_xla._internal.dynamic_inputs import DynamicInputs
 from torch_xla._internal.stablehlo_bundle import (
+    WEIGHTS_FORMATS,
     InputLocation,
     StableHLOFunc,
     StableHLOFunctionMeta,
@@ -43,7 +44,8 @@ class StableHLOExportOptions:
     """How a program is exported.
 
     `override_tracing_arguments`, `override_tracing_kwargs`: instead of the program's examples.
-    `save_weights`: parameters are saved with the functions; `export_weights`: they are kept at all.
+    `save_weights`: parameters are saved with the functions, as `weights_format` says: "npy", a file
+    each as in PyTorch/XLA, or "safetensors"; `export_weights`: they are kept at all.
     `custom_ops_allowed_in_graph`: namespaces of operators that become `stablehlo.custom_call`s for
     whoever runs the program; without it an operator that needs a kernel of this process is
     decomposed, or refused. `include_human_readable_text`: text beside the bytecode; there is always
@@ -60,6 +62,13 @@ class StableHLOExportOptions:
     export_weights: bool = True
     custom_ops_allowed_in_graph: set[str] = field(default_factory=set)
     export_node_metadata: bool = False
+    weights_format: str = "npy"
+
+    def __post_init__(self) -> None:
+        if self.weights_format not in WEIGHTS_FORMATS:
+            raise ValueError(
+                f"weights_format: expected one of {WEIGHTS_FORMATS}, got {self.weights_format!r}"
+            )
 
 
 class XLAExportInterpreter(fx.Interpreter):

@@ -10,6 +10,7 @@ def add_to(commands: Any) -> None:
     export = commands.add_parser("export", help="a torch.export file (.pt2) as StableHLO")
     export.add_argument("program", help="what torch.export.save wrote")
     export.add_argument("folder", help="where StableHLO and weights go")
+    export.add_argument("--weights", choices=("npy", "safetensors"), default="npy")
     export.set_defaults(run=run_export)
     run = commands.add_parser("run", help="run what export wrote")
     run.add_argument("folder")
@@ -21,9 +22,12 @@ def add_to(commands: Any) -> None:
 def run_export(options: argparse.Namespace) -> int:
     import torch
 
-    from torch_xla.stablehlo import save_as_stablehlo
+    from torch_xla.stablehlo import StableHLOExportOptions, save_as_stablehlo
 
-    save_as_stablehlo(torch.export.load(options.program), options.folder)
+    program = torch.export.load(options.program)
+    save_as_stablehlo(
+        program, options.folder, StableHLOExportOptions(weights_format=options.weights)
+    )
     print(f"wrote {options.folder}")
     return 0
 
