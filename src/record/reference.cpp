@@ -271,7 +271,10 @@ void check_index_put(const c10::OperatorHandle& op, const IValues& meta_argument
         check_written_values(self, with_places(indices, size), values);
         return;
       }
-    } catch (const c10::Error&) {  // another may
+    } catch (const std::exception& error) {  // another may; the meta kernel is Python's
+      if (is_interrupt(error)) {
+        throw;
+      }
     }
   }
   check_written_values(self, with_places(indices, std::min<int64_t>(most, 1)), values);

@@ -101,11 +101,11 @@ bool compiles_at_once(const Estimate& estimate, const Options& options) {
 // a thread of the plugin's: two handovers, which take as long as some twenty operations. One of
 // fewer runs where it is launched, and gains.
 bool is_better_interpreted(const Estimate& estimate, const Options& options) {
-  constexpr double kHandedOver = 400, kShort = 2e-4;  // seconds
+  constexpr double kHandedOver = 400, kShort = 2e-4, kNoticeable = 2e-5;  // seconds
   const bool at_once = estimate.operations <= options.compile_at_once_up_to;
   const bool handed_over =
       is_small(estimate) && estimate.moving < kShort && estimate.elements >= kHandedOver;
-  return estimate.recurrent || (estimate.gain < 0 && !at_once) ||
+  return estimate.recurrent || (estimate.gain < -kNoticeable && !at_once) ||
          (handed_over && !options.runs && !at_once);
 }
 

@@ -70,7 +70,7 @@ def compare_metrics(
             if name.startswith("aten::"):
                 lines.append(f"Found new aten counter: {name}: {value}\n")
             continue
-        mean, deviation = statistics.fmean(known), statistics.pstdev(known)
+        mean, deviation = statistics.mean(known), statistics.pstdev(known)
         check = checks.get(f"{name}_expression") or checks["base_expression"]
         if not eval(check, None, {"v": value, "v_mean": mean, "v_stddev": deviation}):
             lines.append(
