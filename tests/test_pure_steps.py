@@ -488,7 +488,9 @@ def test_averaged_models(kind: str) -> None:
 
 def test_accelerate() -> None:
     from accelerate import Accelerator
+    from accelerate.state import AcceleratorState
 
+    AcceleratorState._reset_state(reset_partial_state=True)  # what other tests chose
     data = batches(6)
     results = []
     for pure in (False, True):
