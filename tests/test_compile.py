@@ -11,7 +11,7 @@ import torch
 import torch_xla
 from torch import Tensor, nn
 from torch_xla.experimental import eager_mode_context, is_eager_mode
-from torch_xla.experimental.assume_pure import assume_pure
+from torch_xla.experimental.assume_pure import PureModule, assume_pure
 from work import Work
 
 DEVICE = "xla"
@@ -225,6 +225,34 @@ def test_a_training_step_is_one_program_that_donates(eager: None) -> None:
     if torch_xla._XLAC.host_memory():
         assert torch_xla._XLAC.host_address(model.first.weight) == address
     assert torch_xla._XLAC.live_buffer_count() <= buffers
+
+
+@pytest.mark.host_only("addresses are the host's")
+@pytest.mark.parametrize("kernel", ["dropout", "convolution"])
+@pytest.mark.parametrize("whole", [False, True])
+def test_pure_functions_donate_though_they_call_kernels(kernel: str, whole: bool) -> None:
+    layers = {
+        "dropout": [nn.Linear(8, 8), nn.Dropout(0.5)],
+        "convolution": [nn.Unflatten(1, (2, 2, 2)), nn.Conv2d(2, 4, 3, padding=1), nn.Flatten()],
+    }
+    model = nn.Sequential(*layers[kernel]).to(DEVICE)
+    called = model if whole else PureModule(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    x = torch.randn(4, 8, device=DEVICE)
+
+    @torch_xla.compile(assume_pure=whole, tiers="off")
+    def step() -> None:
+        optimizer.zero_grad()
+        called(x).square().mean().backward()
+        optimizer.step()
+
+    for _ in range(4):
+        step()
+    torch_xla.sync(wait=True)
+    weight = next(model.parameters())
+    address = torch_xla._XLAC.host_address(weight)
+    step()
+    assert torch_xla._XLAC.host_address(weight) == address
 
 
 @pytest.mark.skipif(

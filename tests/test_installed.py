@@ -225,6 +225,21 @@ def test_a_program_that_imports_the_package_asks(fresh_python) -> None:
     assert fresh_python(f"import torch, transformers\n{ask}\n{named}\nprint(asked())") == "True"
 
 
+def test_a_file_of_the_program_that_imports_the_package_asks(fresh_python, tmp_path: Path) -> None:
+    """As the conftest.py of a suite does for files that import the library in a function."""
+    pytest.importorskip("accelerate")
+    (tmp_path / "settings.py").write_text("import torch_xla as t\nCHOSEN = True\n")
+    program = """
+import torch
+from settings import CHOSEN
+from accelerate.utils import is_torch_xla_available as asked
+print(asked())
+"""
+    assert fresh_python(program, PYTHONPATH=str(tmp_path)) == "True"
+    (tmp_path / "settings.py").write_text("CHOSEN = True\n")
+    assert fresh_python(program, PYTHONPATH=str(tmp_path)) == "False"
+
+
 def test_what_was_read_is_left_in_the_environment(
     fresh_python, monkeypatch: pytest.MonkeyPatch
 ) -> None:

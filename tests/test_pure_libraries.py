@@ -97,7 +97,6 @@ def test_lightning() -> None:
 
 def test_accelerate_and_what_is_undone() -> None:
     accelerate = pytest.importorskip("accelerate")
-    accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)  # of other tests
     results: list[list[float]] = []
     for pure in (False, True):
         torch.manual_seed(0)

@@ -16,8 +16,27 @@ namespace torch_xla {
 
 namespace {
 
-// Starting and ending the threads of a team takes some hundred microseconds.
-constexpr int64_t kWorthATeam = 1 << 20;  // bytes that the call reads and writes
+// The threads of a call that is not divided. One of the plugin's has no team of OpenMP's of its
+// own.
+class Team {
+ public:
+  explicit Team(const Signature& signature) {
+    // Starting and ending the threads of a team takes some hundred microseconds.
+    constexpr int64_t kWorthwhile = 1 << 20;  // bytes that the call reads and writes
+    if (pjrt::is_launching()) {
+      return;
+    }
+    if (moved_bytes(signature) < kWorthwhile) {
+      alone_.emplace();
+    } else {
+      passing_.emplace();
+    }
+  }
+
+ private:
+  std::optional<OneThread> alone_;
+  std::optional<PassingTeam> passing_;
+};
 
 class CallFrame {
  public:
@@ -29,6 +48,7 @@ class CallFrame {
     const std::vector<Number> given = numbers();
     at::AutoDispatchBelowADInplaceOrView guard;
     if (signature_.random && signature_.tier == Tier::Direct) {
+      const Team team(signature_);
       draw(given);
       return;
     }
@@ -38,11 +58,7 @@ class CallFrame {
       run_pieces(workers, pieces.size(), [&](size_t i) { run_piece(pieces[i]); });
       return;
     }
-    std::optional<OneThread> alone;
-    std::optional<PassingTeam> team;
-    if (!pjrt::is_launching()) {  // else the thread has a team of its own anyway
-      moved_bytes() < kWorthATeam ? void(alone.emplace()) : void(team.emplace());
-    }
+    const Team team(signature_);
     if (signature_.random) {
       call_.seed(arguments, state());
     }
@@ -55,17 +71,6 @@ class CallFrame {
   }
 
  private:
-  int64_t moved_bytes() const {
-    int64_t bytes = 0;
-    for (const Window& window : signature_.operands) {
-      bytes += window.numel() * static_cast<int64_t>(c10::elementSize(window.dtype));
-    }
-    for (const OutputSpec& output : signature_.outputs) {
-      bytes += output.frame.nbytes();
-    }
-    return bytes;
-  }
-
   // The numbers that the lowering would draw.
   void draw(const std::vector<Number>& given) const {
     auto* next = static_cast<uint64_t*>(outputs_.back());

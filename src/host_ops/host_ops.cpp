@@ -83,6 +83,19 @@ class PoolWorkers final : public Workers {
   ffi::ThreadPool& pool_;
 };
 
+// Nothing is thrown into the plugin.
+template <typename Call>
+ffi::Error answer(const std::string& op, const Call& call) {
+  try {
+    call();
+    return ffi::Error::Success();
+  } catch (const c10::Error& error) {
+    return ffi::Error::Internal(op + ": " + error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    return ffi::Error::Internal(op + ": " + error.what());
+  }
+}
+
 ffi::Error call_host_op(ffi::ThreadPool pool, int64_t id, ffi::RemainingArgs arguments,
                         ffi::RemainingRets results) {
   const SignaturePtr signature = find_signature(static_cast<uint64_t>(id));
@@ -101,14 +114,7 @@ ffi::Error call_host_op(ffi::ThreadPool pool, int64_t id, ffi::RemainingArgs arg
     outputs.push_back((*results.get<ffi::AnyBuffer>(i))->untyped_data());
   }
   PoolWorkers workers(pool);
-  try {
-    run_host_op(*call, inputs, outputs, workers);
-    return ffi::Error::Success();
-  } catch (const c10::Error& error) {
-    return ffi::Error::Internal(call->signature().op + ": " + error.what_without_backtrace());
-  } catch (const std::exception& error) {
-    return ffi::Error::Internal(call->signature().op + ": " + error.what());
-  }
+  return answer(call->signature().op, [&] { run_host_op(*call, inputs, outputs, workers); });
 }
 
 XLA_FFI_DEFINE_HANDLER(
@@ -122,13 +128,14 @@ ffi::Error draw_random_bits(ffi::ThreadPool pool, ffi::AnyBuffer state,
   auto* words = static_cast<uint32_t*>(bits->untyped_data());
   const size_t count = bits->size_bytes() / sizeof(uint32_t);
   PoolWorkers workers(pool);
-  run_pieces(workers, (count + kPiece - 1) / kPiece, [&](size_t i) {
-    philox_words(from, i * kPiece, std::min((i + 1) * kPiece, count), words);
+  return answer("random numbers", [&] {
+    run_pieces(workers, (count + kPiece - 1) / kPiece, [&](size_t i) {
+      philox_words(from, i * kPiece, std::min((i + 1) * kPiece, count), words);
+    });
+    auto* behind = static_cast<uint64_t*>(next->untyped_data());
+    behind[1] = philox_counter(from[1], count);
+    behind[0] = from[0];
   });
-  auto* behind = static_cast<uint64_t*>(next->untyped_data());
-  behind[1] = philox_counter(from[1], count);
-  behind[0] = from[0];
-  return ffi::Error::Success();
 }
 
 XLA_FFI_DEFINE_HANDLER(kRandomBitsHandler, draw_random_bits,

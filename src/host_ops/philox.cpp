@@ -113,6 +113,8 @@ WITH_AVX2 void write_blocks_avx2(const uint64_t* state, size_t begin, size_t end
   }
   write_blocks(state, at, end, words);
 }
+
+#undef WITH_AVX2
 #endif
 
 }  // namespace

@@ -98,6 +98,17 @@ void after_fork() NOT_ANALYSED { Interned::instance().mutex.unlock(); }
 
 }  // namespace
 
+int64_t moved_bytes(const Signature& signature) {
+  int64_t bytes = 0;
+  for (const Window& window : signature.operands) {
+    bytes += window.numel() * static_cast<int64_t>(c10::elementSize(window.dtype));
+  }
+  for (const OutputSpec& output : signature.outputs) {
+    bytes += output.frame.nbytes();
+  }
+  return bytes;
+}
+
 uint64_t finish_signature(Signature& signature) {
   Hasher hasher;
   hasher.add(std::string_view(signature.op));

@@ -92,6 +92,9 @@ struct Signature {
 };
 using SignaturePtr = std::shared_ptr<const Signature>;
 
+// Of its operands, as their windows show them, and of its outputs' frames.
+int64_t moved_bytes(const Signature& signature);
+
 // The hash of a signature from its fields; sets and returns it.
 uint64_t finish_signature(Signature& signature);
 

@@ -223,7 +223,8 @@ Val LowerContext::random_bits(DType dtype, Ints dims) {
   const TensorType type{dtype, Dims(dims)};
   if (prefers_host()) {  // the same bits in a tenth of the time (host_ops/philox.h)
     Vals drawn =
-        b.custom_call(kRandomBitsTarget, {state_.rng_state}, {type, state_.rng_state.type()}, "");
+        b.custom_call(kRandomBitsTarget, {state_.rng_state}, {type, state_.rng_state.type()}, "",
+                      /*may_fail=*/false);
     state_.rng_state = drawn[1];
     return drawn[0];
   }

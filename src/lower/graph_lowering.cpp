@@ -101,8 +101,6 @@ class ModuleLowering {
     return results;
   }
 
-  bool may_fail() const { return may_fail_; }
-
  private:
   using ValueOf = std::function<Val(GraphValue)>;
 
@@ -120,7 +118,6 @@ class ModuleLowering {
     for (size_t i = 0; i < node.numbers.size(); ++i) {
       state.numbers.push_back(numbers[entry.first_number + i]);
     }
-    const size_t calls = b_.custom_call_count();
     Vals results;
     try {
       results = node.signature->tier == Tier::Call
@@ -129,7 +126,6 @@ class ModuleLowering {
     } catch (const std::exception& error) {
       throw LoweringError("cannot lower " + node_description(node) + ": " + error.what(), n);
     }
-    may_fail_ = may_fail_ || (b_.custom_call_count() > calls && kernel_may_raise(*node.signature));
     return results;
   }
 
@@ -233,7 +229,6 @@ class ModuleLowering {
 
   Builder& b_;
   const HostCalls host_calls_;
-  bool may_fail_ = false;
   std::map<std::string, size_t> composite_count_;
   std::unordered_map<uint64_t, std::string> functions_;  // by Computation::hash
 };
@@ -337,7 +332,7 @@ LoweredModule lower_graph(const Graph& graph, const std::string& name,
     }
   }
   LoweredModule module;
-  module.may_fail = lowering.may_fail();
+  module.may_fail = b.may_fail();
   for (const Val& result : results) {
     module.outputs.push_back(result.type());
   }

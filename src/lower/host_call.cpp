@@ -44,23 +44,28 @@ bool is_checked(const Signature& signature) {
           is_one_of({"aten::div", "aten::floor_divide", "aten::remainder", "aten::fmod"}));
 }
 
+namespace {
+
+// Whether the operator's CPU kernel refuses some values (an index, a singular matrix), or is not
+// known; others refuse sizes and types only, which were checked when they were recorded.
 bool kernel_may_raise(const Signature& signature) {
   const std::string& op = signature.op;
   if (is_checked(signature)) {
     return true;
   }
-  if (signature.random && signature.tier == Tier::Direct) {
-    return false;
-  }
   for (const char* total :
        {"aten::convolution", "aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm",
-        "aten::linear", "aten::sort", "aten::mkldnn", "aten::_scaled_dot_product_flash"}) {
+        "aten::linear", "aten::sort", "aten::mkldnn", "aten::_scaled_dot_product_flash",
+        "aten::normal", "aten::exponential", "aten::cauchy", "aten::log_normal", "aten::geometric",
+        "aten::multinomial"}) {
     if (op.starts_with(total)) {
       return false;
     }
   }
   return true;
 }
+
+}  // namespace
 
 void lower_host_call(LowerContext& c, LowerContext::State& state) {
   if (c.host_calls() == HostCalls::Never) {
@@ -79,7 +84,8 @@ void lower_host_call(LowerContext& c, LowerContext::State& state) {
     results.push_back(output.frame);
   }
   std::string id = std::to_string(static_cast<int64_t>(c.signature().hash));
-  state.results = c.b.custom_call(kHostCallTarget, operands, results, "id = " + id + " : i64");
+  state.results = c.b.custom_call(kHostCallTarget, operands, results, "id = " + id + " : i64",
+                                  kernel_may_raise(c.signature()));
   if (c.signature().random) {
     state.rng_state = state.results.back();
   }

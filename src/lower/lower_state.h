@@ -22,9 +22,6 @@ struct LowerContext::State {
 };
 
 void lower_host_call(LowerContext& c, LowerContext::State& state);
-// Whether the operator's CPU kernel refuses some values (an index, a singular matrix), or is not
-// known; others refuse sizes and types only, which were checked when they were recorded.
-bool kernel_may_raise(const Signature& signature);
 // TORCH_XLA_CHECK_INDICES: whether the CPU's kernel is called because it refuses values (an index
 // out of range, a division by zero) that a program would take.
 bool is_checked(const Signature& signature);

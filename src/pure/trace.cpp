@@ -342,7 +342,7 @@ class Tracer {
     { Trace dead = std::move(dropped); }
     at::Generator generator = std::move(scope_->generator);
     scope_->generator = at::Generator();
-    Tensors reached;  // dropped without the lock
+    TraceScope::Reached reached;  // dropped without the lock
     TraceLock lock;
     reached = scope_->close();
   }

@@ -85,8 +85,8 @@ class Builder {
   void shard_parameter(size_t parameter, const std::string& sharding);
   void shard_result(size_t result, const std::string& sharding);
   size_t parameter_count() { return open().parameters.size(); }
-  // Of the module, so far.
-  size_t custom_call_count() const { return custom_calls_; }
+  // Does the module, so far, call what may fail when it runs?
+  bool may_fail() const { return may_fail_; }
   // Of products and convolutions from now on: "DEFAULT", "HIGH" or "HIGHEST".
   void set_precision(std::string precision) { precision_ = std::move(precision); }
   void set_partitions(int64_t partitions) { partitions_ = partitions; }
@@ -191,7 +191,7 @@ class Builder {
   // XLA FFI (api_version 4). `config` is the body of the backend_config dictionary: "id = 7 : i64".
   Vals custom_call(std::string_view target, const Vals& operands,
                    const std::vector<TensorType>& results, const std::string& config,
-                   bool has_side_effect = false);
+                   bool may_fail);
 
  private:
   Val to_integer(Val x, DType dtype);
@@ -235,7 +235,7 @@ class Builder {
   std::string module_name_;
   int64_t partitions_ = 1;
   std::string precision_ = "DEFAULT";
-  size_t custom_calls_ = 0;
+  bool may_fail_ = false;
   std::deque<TensorType> types_;  // stable addresses for Val
   std::vector<Function> open_;
   std::vector<std::string> finished_;

@@ -257,12 +257,11 @@ Val Builder::sharding_call(std::string_view target, Val x, const TensorType& res
 
 Vals Builder::custom_call(std::string_view target, const Vals& operands,
                           const std::vector<TensorType>& results, const std::string& config,
-                          bool has_side_effect) {
-  ++custom_calls_;
+                          bool may_fail) {
+  may_fail_ = may_fail_ || may_fail;
   return append("stablehlo.custom_call " + symbol(target) + "(" + name_list(operands) +
-                    ") {api_version = 4 : i32, backend_config = {" + config + "}" +
-                    (has_side_effect ? ", has_side_effect = true" : "") +
-                    "} : " + function_type(types_of(operands), results),
+                    ") {api_version = 4 : i32, backend_config = {" + config +
+                    "}} : " + function_type(types_of(operands), results),
                 results);
 }
 

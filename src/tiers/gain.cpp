@@ -83,15 +83,7 @@ auto find(const List& list, std::string_view name, Prefix prefix) {
 
 double moving(const Signature& signature) {
   constexpr double kBytesPerSecond = 8e9;
-  double bytes = 0;
-  for (const OutputSpec& output : signature.outputs) {
-    bytes += static_cast<double>(output.frame.nbytes());
-  }
-  for (const Window& window : signature.operands) {
-    bytes +=
-        static_cast<double>(window.numel() * static_cast<int64_t>(c10::elementSize(window.dtype)));
-  }
-  return bytes / kBytesPerSecond;
+  return static_cast<double>(moved_bytes(signature)) / kBytesPerSecond;
 }
 
 double gain_of_program(const Graph& graph) {

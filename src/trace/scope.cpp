@@ -164,19 +164,10 @@ void TraceScope::add_handle(Outside& entry, c10::TensorImpl& tensor) {
   entry.handles.push_back(std::move(base));
 }
 
-std::vector<at::Tensor> TraceScope::close() {
+TraceScope::Reached TraceScope::close() {
   closed_ = true;
-  std::vector<at::Tensor> reached;
-  for (Outside& entry : outside_) {
-    std::move(entry.handles.begin(), entry.handles.end(), std::back_inserter(reached));
-    entry.handles.clear();
-  }
-  for (Leaf& leaf : leaves_) {
-    reached.push_back(std::move(leaf.tensor));
-    reached.push_back(std::move(leaf.gradient));
-  }
-  leaves_.clear();
-  return reached;
+  index_.clear();
+  return {std::exchange(outside_, {}), std::exchange(leaves_, {})};
 }
 
 TraceScope* current_scope() {

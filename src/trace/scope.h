@@ -50,6 +50,12 @@ class TraceScope : public c10::DebugInfoBase,
     bool written() const { return !(current == parameter); }
   };
 
+  // One whose gradient the function sets, clears or adds to.
+  struct Leaf {
+    at::Tensor tensor;
+    at::Tensor gradient;  // when the trace began
+  };
+
   TraceScope(std::string name, int device, std::shared_ptr<TraceScope> parent);
 
   const std::string name;
@@ -64,9 +70,13 @@ class TraceScope : public c10::DebugInfoBase,
   // Remembers that the storage was reached through this tensor.
   void add_handle(Outside& entry, c10::TensorImpl& tensor);
 
-  // The trace is over: its tensors can no longer be used. Returns those from outside it has seen,
-  // which may hold others of the trace (as their gradients).
-  std::vector<at::Tensor> close();
+  struct Reached {
+    std::vector<Outside> outside;
+    std::vector<Leaf> leaves;
+  };
+  // The trace is over: its tensors can no longer be used, and whoever still holds one keeps nothing
+  // else alive. Returns what it has seen, which may hold others of the trace (as gradients).
+  Reached close();
   bool closed() const { return closed_; }
 
   HostConstants host_constants;
@@ -78,10 +88,6 @@ class TraceScope : public c10::DebugInfoBase,
   std::optional<Number> number(int64_t known_by) const EXCLUDES(trace_mutex);
 
   // ---- gradients that the function sets, clears or adds to -----------------------------------
-  struct Leaf {
-    at::Tensor tensor;
-    at::Tensor gradient;  // when the trace began
-  };
   // To be told of tensors before their `grad` changes; those that the trace reads it finds itself.
   void watch_gradient(const at::Tensor& leaf);
   const std::vector<Leaf>& leaves() const { return leaves_; }

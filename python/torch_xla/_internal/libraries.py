@@ -42,15 +42,21 @@ def asked_for() -> bool:
 
 
 def _is_named_by_the_program() -> bool:
-    """Whether a file of the user's that is just running or being imported imports `torch_xla`, be
-    it further down: imports are often sorted by name. A function's file has been imported."""
+    """Whether a file of the user's imports `torch_xla`. In one that is just being imported, that
+    may be further down: imports are often sorted by name."""
     frame: FrameType | None = sys._getframe()
     while frame is not None:
-        names = (name.partition(".")[0] for name in frame.f_code.co_names)
-        if not _is_installed(frame) and ("torch_xla" in names or _knows_us(frame.f_globals)):
-            return True
+        if not _is_installed(frame.f_code.co_filename, frame.f_globals.get("__name__", "")):
+            names = (name.partition(".")[0] for name in frame.f_code.co_names)
+            if "torch_xla" in names or _knows_us(frame.f_globals):
+                return True
         frame = frame.f_back
-    return False
+    return any(
+        isinstance(path := getattr(module, "__file__", None), str)
+        and not _is_installed(path, name)
+        and _knows_us(vars(module))
+        for name, module in list(sys.modules.items())
+    )
 
 
 def _knows_us(names: dict[str, Any]) -> bool:
@@ -63,9 +69,8 @@ def _knows_us(names: dict[str, Any]) -> bool:
     return False
 
 
-def _is_installed(frame: FrameType) -> bool:
+def _is_installed(path: str, module: str) -> bool:
     """Libraries' own imports, and ours wherever the package lies, say nothing of the user."""
-    path, module = frame.f_code.co_filename, frame.f_globals.get("__name__", "")
     return "-packages" in path or module.partition(".")[0] == "torch_xla"
 
 
