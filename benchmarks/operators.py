@@ -8,12 +8,11 @@ program of its own, `eager` in eager mode; a call has ended when its results are
 import argparse
 import json
 import math
-import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
+
+from timing import Worker, write_json
 
 SIDES = ("compiled", "eager")
 DTYPES = ("f32", "bf16", "f16")
@@ -92,35 +91,13 @@ def seconds_of(call: Callable[[], object]) -> float:
     return (time.perf_counter() - began) / count
 
 
-class Side:
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self._process = subprocess.Popen(
-            [sys.executable, __file__, "--worker", name],
-            env={**os.environ, "TORCH_XLA_TIER_RUNS": "2", "TORCH_XLA_PROGRESS": "0"},
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
-
-    def ask(self, line: str) -> str | float:
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.write(line + "\n")
-        self._process.stdin.flush()
-        return json.loads(self._process.stdout.readline())
-
-    def end(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
-
-
-def measure(sides: list[Side], case: str) -> dict[str, float] | str:
+def measure(sides: dict[str, Worker], case: str) -> dict[str, float] | str:
     """The best seconds of each side, or what one of them cannot."""
-    for side in sides:
-        if trouble := side.ask(case):
-            return f"{side.name}: {trouble}"
-    rounds = [[float(side.ask("")) for side in sides] for _ in range(ROUNDS)]
-    best = map(min, zip(*rounds, strict=True))
-    return dict(zip((side.name for side in sides), best, strict=True))
+    for name, side in sides.items():
+        if trouble := json.loads(side.ask(case)):
+            return f"{name}: {trouble}"
+    rounds = [[float(side.ask()) for side in sides.values()] for _ in range(ROUNDS)]
+    return dict(zip(sides, map(min, zip(*rounds, strict=True)), strict=True))
 
 
 def report(case: str, found: dict[str, float]) -> None:
@@ -157,7 +134,11 @@ def main() -> None:
         return
     from operator_cases import CASES, is_differentiable
 
-    sides = [Side(name) for name in ("cpu", *options.sides)]
+    settings = {"TORCH_XLA_TIER_RUNS": "2", "TORCH_XLA_PROGRESS": "0"}
+    sides = {
+        name: Worker(sys.executable, __file__, "--worker", name, **settings)
+        for name in ("cpu", *options.sides)
+    }
     all_found = {}
     for name in (n for n in CASES if any(word in n for word in options.only)):
         for dtype in options.dtypes:
@@ -172,12 +153,11 @@ def main() -> None:
                 else:
                     all_found[case] = found
                     report(case, found)
-    for side in sides:
+    for name, side in sides.items():
         side.end()
-        if side.name != "cpu":
-            print(summary(all_found, side.name))
-    if options.json:
-        Path(options.json).write_text(json.dumps(all_found, indent=1))
+        if name != "cpu":
+            print(summary(all_found, name))
+    write_json(options.json, all_found)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-import timing
+from timing import Worker, write_json
 
 HERE = Path(__file__).parent
 WARMUP = 5
@@ -134,23 +134,10 @@ def build(folder: Path) -> Path:
     return program
 
 
-class Worker:
-    def __init__(self, command: list[object]) -> None:
-        pipe = subprocess.PIPE
-        words = [str(word) for word in command]
-        self._process = subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True)
-
-    def run(self) -> tuple[float, float]:
-        """Seconds of time and of processors."""
-        assert self._process.stdin is not None and self._process.stdout is not None
-        print(file=self._process.stdin, flush=True)
-        time, work = (float(word) / 1e3 for word in self._process.stdout.readline().split())
-        return time, work
-
-    def end(self) -> None:
-        self._process.communicate()
-        if self._process.returncode != 0:
-            sys.exit(f"{self._process.args!r} failed")
+def run(worker: Worker) -> tuple[float, float]:
+    """Seconds of time and of processors."""
+    time, work = (float(word) / 1e3 for word in worker.ask().split())
+    return time, work
 
 
 def measure(name: str, server: Path, runs: int) -> dict[str, float]:
@@ -161,16 +148,16 @@ def measure(name: str, server: Path, runs: int) -> dict[str, float]:
         for output in outputs.values():
             output.mkdir()
         workers = {
-            "python": Worker([sys.executable, __file__, "--launch", folder, outputs["python"]]),
-            "c++": Worker([server, folder / "program", outputs["c++"], *inputs_in(folder)]),
+            "python": Worker(sys.executable, __file__, "--launch", folder, outputs["python"]),
+            "c++": Worker(server, folder / "program", outputs["c++"], *inputs_in(folder)),
         }
         for worker in workers.values():
             for _ in range(WARMUP):
-                worker.run()
+                run(worker)
         taken: dict[str, list[tuple[float, float]]] = {way: [] for way in workers}
         for _ in range(runs):
             for way in random.sample(list(workers), len(workers)):
-                taken[way].append(workers[way].run())
+                taken[way].append(run(workers[way]))
         for worker in workers.values():
             worker.end()
         difference = match(name, *outputs.values())
@@ -215,7 +202,7 @@ def main() -> None:
                 f"   largest difference {found['largest difference']:.1e}",
                 flush=True,
             )
-    timing.write_json(options.json, results)
+    write_json(options.json, results)
     slow = [name for name, result in results.items() if result["ratio"] > LIMIT]
     if slow:
         sys.exit(f"slower than {LIMIT} x Python's launch: {', '.join(slow)}")

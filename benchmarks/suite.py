@@ -7,13 +7,12 @@ seconds of the first step (compilation, imports not counted) and the process's p
 
 import argparse
 import json
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from pathlib import Path
+
+from timing import Worker, write_json
 
 CONTENDERS = ("eager", "lazy", "compiled", "openxla", "traced", "inductor")
 SECONDS_A_TURN = 1.0
@@ -84,34 +83,21 @@ class Contender:
         self.name = name
         self.turns: list[float] = []
         self.peak = 0.0
-        self._process = subprocess.Popen(
-            [sys.executable, __file__, "--worker", workload, name],
-            env={**os.environ, "TORCH_XLA_CACHE_DIR": cache, "TORCHINDUCTOR_CACHE_DIR": cache,
-                 "TORCH_XLA_TIER_RUNS": "2", "TORCH_XLA_PROGRESS": "0"},
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        self._worker = Worker(
+            sys.executable, __file__, "--worker", workload, name,
+            TORCH_XLA_CACHE_DIR=cache, TORCHINDUCTOR_CACHE_DIR=cache,
+            TORCH_XLA_TIER_RUNS="2", TORCH_XLA_PROGRESS="0",
         )  # fmt: skip
-        self.first = self._answer()["first"]
+        self.first = json.loads(self._worker.answer())["first"]
 
     def turn(self) -> float:
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{SECONDS_A_TURN}\n")
-        self._process.stdin.flush()
-        found = self._answer()
+        found = json.loads(self._worker.ask(str(SECONDS_A_TURN)))
         self.peak = found["peak"]
         self.turns.append(found["ms"])
         return found["ms"]
 
     def end(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
-
-    def _answer(self) -> dict:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            sys.exit(f"{self.name} failed")
-        return json.loads(line)
+        self._worker.end()
 
 
 def measure(workload: str, names: list[str], rounds: int) -> dict[str, dict[str, float]]:
@@ -156,8 +142,7 @@ def main() -> None:
     for name in options.contenders:
         found = [result[name]["ratio"] for result in results.values()]
         print(f"{name}: geometric mean {statistics.geometric_mean(found):.3f} of {len(found)}")
-    if options.json:
-        Path(options.json).write_text(json.dumps(results, indent=2))
+    write_json(options.json, results)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,10 @@ machine hits all of them; medians and their ratio are what is reported.
 """
 
 import json
+import os
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -61,6 +64,37 @@ def report(title: str, reference: str, seconds: dict[str, float]) -> dict[str, f
         ratios[name] = median / seconds[reference]
         print(f"  {name:24s} {median * 1e3:9.2f} ms   ratio {ratios[name]:.3f}", flush=True)
     return ratios
+
+
+class Worker:
+    """A contender in a process of its own: it answers lines on its stdin, and else sleeps."""
+
+    def __init__(self, *command: object, **environment: str) -> None:
+        self._process = subprocess.Popen(
+            [str(word) for word in command],
+            env={**os.environ, **environment},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def ask(self, line: str = "") -> str:
+        assert self._process.stdin is not None
+        print(line, file=self._process.stdin, flush=True)
+        return self.answer()
+
+    def answer(self) -> str:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            self.end()
+            sys.exit(f"{self._process.args!r} ended early")
+        return line
+
+    def end(self) -> None:
+        self._process.communicate()
+        if self._process.returncode != 0:
+            sys.exit(f"{self._process.args!r} failed")
 
 
 def write_json(path: str | None, results: dict[str, dict[str, float]]) -> None:
