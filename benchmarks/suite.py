@@ -131,8 +131,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--only", nargs="*", default=NAMES, help="workloads")
-    parser.add_argument("--contenders", nargs="*", default=list(CONTENDERS))
+    parser.add_argument("--only", nargs="*", default=NAMES, choices=NAMES, metavar="WORKLOAD")
+    parser.add_argument("--contenders", nargs="*", default=list(CONTENDERS), choices=CONTENDERS)
     parser.add_argument("--json", help="write the figures to this file")
     options = parser.parse_args()
     if options.worker:
