@@ -212,16 +212,10 @@ bool Execution::interpret_now(const std::string& name, std::optional<size_t>& cu
     inputs.push_back(device_data(*leaf)->host());
   }
   try {
-    size_t node = graph_->nodes.size();
-    std::vector<c10::Storage> results;
-    try {
-      results = interpret(*graph_, std::move(inputs), &node);
-    } catch (...) {
-      if (node < graph_->nodes.size()) {
-        culprit = node;
-      }
-      throw;
-    }
+    std::vector<c10::Storage> results = interpret(*graph_, std::move(inputs),
+                                                  {.memory = &pjrt::device_memory(device_),
+                                                   .failed = [&](size_t node) { culprit = node; },
+                                                   .nothing_fails = [&] { give_up_inputs(); }});
     for (size_t i = 0; i < results.size(); ++i) {
       outputs_[i]->fulfil(std::move(results[i]));
       fulfilled_[i] = true;
@@ -233,6 +227,14 @@ bool Execution::interpret_now(const std::string& name, std::optional<size_t>& cu
   leaves_.clear();
   hold_.reset();
   return true;
+}
+
+void Execution::give_up_inputs() {
+  for (size_t i = 0; i < leaves_.size(); ++i) {
+    if (donated_[i]) {
+      device_data(*leaves_[i])->give_up_host();
+    }
+  }
 }
 
 void Execution::launch(VariantPtr variant, const std::string& name) {

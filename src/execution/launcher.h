@@ -50,6 +50,8 @@ class Execution {
   // What several graphs have in common by itself (execution/pieces.h).
   void run_pieces(std::vector<Piece> pieces, const std::string& name);
   bool interpret_now(const std::string& name, std::optional<size_t>& culprit);
+  // Their memory is the results' from here on.
+  void give_up_inputs();
   void launch(VariantPtr variant, const std::string& name);
   // Runs what can do without the culprit, then fails the rest.
   void fail(const std::exception_ptr& error, std::optional<size_t> culprit,

@@ -145,6 +145,7 @@ Graph without_values(const Graph& graph) {
   for (GraphNode& entry : copy.nodes) {
     NodePtr node = c10::make_intrusive<Node>();
     node->location = entry.node->location;
+    node->serial = entry.node->serial;
     node->signature = entry.node->signature;
     node->numbers = entry.node->numbers;
     node->operands.resize(entry.node->operands.size());  // the graph's own links say which

@@ -31,11 +31,12 @@ Memories take_inputs(Memories& operands, size_t carried) {
   return inputs;
 }
 
-Memories run_while(const Computation& computation, Memories operands) {
+Memories run_while(const Computation& computation, Memories operands, pjrt::DeviceMemory* memory) {
   const size_t carried = computation.control.carried;
   while (is_true(operands[0])) {
     check_interrupt();
-    Memories next = interpret(computation.graph, take_inputs(operands, carried));
+    Memories next =
+        interpret(computation.graph, take_inputs(operands, carried), {.memory = memory});
     std::move(next.begin(), next.end(), operands.begin());
   }
   operands.resize(carried);
@@ -45,8 +46,11 @@ Memories run_while(const Computation& computation, Memories operands) {
 // Operands and outputs of one iteration, and the stacks that are filled.
 class ScanLoop {
  public:
-  ScanLoop(const Computation& computation, Memories operands)
-      : graph_(computation.graph), control_(computation.control), operands_(std::move(operands)) {
+  ScanLoop(const Computation& computation, Memories operands, pjrt::DeviceMemory* memory)
+      : graph_(computation.graph),
+        control_(computation.control),
+        operands_(std::move(operands)),
+        memory_(memory) {
     for (size_t i = control_.carried; i < graph_.outputs.size(); ++i) {
       slice_bytes_.push_back(static_cast<size_t>(graph_.type(graph_.outputs[i]).nbytes()));
       stacks_.push_back(
@@ -71,7 +75,7 @@ class ScanLoop {
       const auto nbytes = static_cast<size_t>(graph_.inputs[i]->type(0).nbytes());
       inputs[i] = part_of(operands_[i], index * nbytes, nbytes);
     }
-    Memories next = interpret(graph_, std::move(inputs));
+    Memories next = interpret(graph_, std::move(inputs), {.memory = memory_});
     for (size_t i = 0; i < next.size(); ++i) {
       if (i < control_.carried) {
         operands_[i] = std::move(next[i]);
@@ -86,6 +90,7 @@ class ScanLoop {
   const Graph& graph_;
   const Control& control_;
   Memories operands_;
+  pjrt::DeviceMemory* memory_;
   Memories stacks_;
   std::vector<size_t> slice_bytes_;
 };
@@ -94,7 +99,7 @@ class ScanLoop {
 
 std::vector<c10::Storage> run_computation(const Computation& computation,
                                           std::vector<c10::Storage> operands,
-                                          c10::ArrayRef<Number> numbers) {
+                                          const Interpretation& how) {
   switch (computation.control.kind) {
     case Control::Kind::Call:
       break;
@@ -102,14 +107,14 @@ std::vector<c10::Storage> run_computation(const Computation& computation,
       const bool taken = is_true(operands[0]);
       operands.erase(operands.begin());
       const Computation& branch = taken ? computation : *computation.control.otherwise;
-      return interpret(branch.graph, std::move(operands));
+      return interpret(branch.graph, std::move(operands), {.memory = how.memory});
     }
     case Control::Kind::While:
-      return run_while(computation, std::move(operands));
+      return run_while(computation, std::move(operands), how.memory);
     case Control::Kind::Scan:
-      return ScanLoop(computation, std::move(operands)).run();
+      return ScanLoop(computation, std::move(operands), how.memory).run();
   }
-  return interpret(computation.graph, std::move(operands), nullptr, numbers);
+  return interpret(computation.graph, std::move(operands), how);
 }
 
 }  // namespace torch_xla

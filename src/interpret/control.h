@@ -5,9 +5,9 @@
 
 namespace torch_xla {
 
-// The outputs of a node of the tier Call. Threads as in interpreter.h.
+// The outputs of a node of the tier Call. `how` and threads as in interpreter.h.
 std::vector<c10::Storage> run_computation(const Computation& computation,
                                           std::vector<c10::Storage> operands,
-                                          c10::ArrayRef<Number> numbers);
+                                          const Interpretation& how);
 
 }  // namespace torch_xla

@@ -94,13 +94,51 @@ bool is_about_values(const c10::Error& error, const Node& node) {
          (node.signature->computation == nullptr && !node.signature->op.starts_with("aten::"));
 }
 
+// Operands before what uses them, else as they were recorded: a graph is collected from its
+// outputs, and would have all of a backward pass's gradients in memory before the first is used.
+std::vector<uint32_t> recording_order(const Graph& graph) {
+  std::vector<std::pair<uint64_t, uint32_t>> serials;
+  serials.reserve(graph.nodes.size());
+  for (const GraphNode& entry : graph.nodes) {
+    uint64_t serial = entry.node->serial;
+    for (size_t i = 0; i < entry.node->operands.size(); ++i) {
+      const int32_t producer = graph.operands[entry.first_operand + i].producer;
+      serial = producer < 0 ? serial : std::max(serial, serials[producer].first);
+    }
+    serials.emplace_back(serial, static_cast<uint32_t>(serials.size()));
+  }
+  std::sort(serials.begin(), serials.end());
+  std::vector<uint32_t> order;
+  order.reserve(serials.size());
+  for (const auto& [serial, n] : serials) {
+    order.push_back(n);
+  }
+  return order;
+}
+
+// Element by element, or moving bytes. Whole numbers may be divided by zero; rare types have fewer
+// kernels.
+bool cannot_fail(const Signature& signature) {
+  if (signature.lower == &lower_zeros || signature.lower == &lower_write ||
+      signature.lower == &lower_read) {
+    return true;
+  }
+  const DType type = signature.outputs[0].dtype;
+  if (signature.computation || signature.random ||
+      !(at::isFloatingType(type) || at::isComplexType(type) || type == DType::Bool) ||
+      c10::isFloat8Type(type)) {
+    return false;
+  }
+  const std::shared_ptr<const KernelCall> kernel = find_kernel_call(signature);
+  return kernel != nullptr && kernel->overwritable() >= 0;
+}
+
 class Interpreter {
  public:
-  // `given`: the numbers of the call, if the graph is a computation's.
-  Interpreter(const Graph& graph, std::vector<c10::Storage> inputs, c10::ArrayRef<Number> given)
-      : graph_(graph), numbers_(graph.numbers) {
+  Interpreter(const Graph& graph, std::vector<c10::Storage> inputs, const Interpretation& how)
+      : graph_(graph), how_(how), numbers_(graph.numbers) {
     for (Number& number : numbers_) {
-      number = number.parameter < 0 ? number : given[static_cast<size_t>(number.parameter)];
+      number = number.parameter < 0 ? number : how.numbers[static_cast<size_t>(number.parameter)];
     }
     first_.reserve(graph.nodes.size());
     size_t values = inputs.size();
@@ -111,6 +149,7 @@ class Interpreter {
     values_ = std::move(inputs);
     values_.resize(values);
     uses_.resize(values, 0);
+    counted_.resize(values, 0);
     for (GraphValue operand : graph.operands) {
       ++uses_[index(operand)];
     }
@@ -119,24 +158,40 @@ class Interpreter {
     }
   }
 
-  std::vector<c10::Storage> run(size_t* culprit) {
+  ~Interpreter() {
+    for (size_t value = 0; value < counted_.size(); ++value) {
+      count(value, 0);
+    }
+  }
+  Interpreter(const Interpreter&) = delete;
+  Interpreter& operator=(const Interpreter&) = delete;
+
+  std::vector<c10::Storage> run() {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
-    for (size_t n = 0; n < graph_.nodes.size(); ++n) {
-      check_interrupt();
+    const std::vector<uint32_t> order = recording_order(graph_);
+    const size_t safe = how_.nothing_fails ? first_safe(order) : order.size();
+    for (size_t i = 0; i < order.size(); ++i) {
+      const size_t n = order[i];
+      if (i < safe) {
+        check_interrupt();
+      } else if (i == safe) {
+        how_.nothing_fails();
+        count_given_up();
+      }
       try {
-        run_node(graph_.nodes[n], first_[n]);
+        run_node(graph_.nodes[n], first_[n], i + 1 == safe);
       } catch (c10::Error& error) {
         if (!is_about_values(error, *graph_.nodes[n].node)) {
           throw NotInterpretable(error.what_without_backtrace());
         }
-        note(n, culprit);
+        note(n);
         if (const uint32_t location = graph_.nodes[n].node->location; location != 0) {
           error.add_context("of " + graph_.nodes[n].node->signature->op + " recorded at " +
                             location_of(location).str());
         }
         throw;
       } catch (...) {
-        note(n, culprit);
+        note(n);
         throw;
       }
     }
@@ -148,10 +203,19 @@ class Interpreter {
   }
 
  private:
-  static void note(size_t node, size_t* culprit) {
-    if (culprit != nullptr) {
-      *culprit = node;
+  void note(size_t node) const {
+    if (how_.failed) {
+      how_.failed(node);
     }
+  }
+
+  // The first of those at the end of the order that cannot fail.
+  size_t first_safe(const std::vector<uint32_t>& order) const {
+    size_t safe = order.size();
+    while (safe > 0 && cannot_fail(*graph_.nodes[order[safe - 1]].node->signature)) {
+      --safe;
+    }
+    return safe;
   }
 
   size_t index(GraphValue value) const {
@@ -161,6 +225,23 @@ class Interpreter {
   // The value for one of its uses, the last of which takes it.
   c10::Storage take(size_t value) {
     return --uses_[value] == 0 ? std::move(values_[value]) : values_[value];
+  }
+
+  // What the value takes of the device's memory from now on.
+  void count(size_t value, int64_t bytes) {
+    if (how_.memory != nullptr && bytes != counted_[value]) {
+      how_.memory->change(bytes - counted_[value]);
+      counted_[value] = bytes;
+    }
+  }
+
+  // Inputs that are nobody else's any more.
+  void count_given_up() {
+    for (size_t i = 0; i < graph_.inputs.size(); ++i) {
+      if (values_[i] && values_[i].use_count() == 1) {
+        count(i, graph_.inputs[i]->type(0).nbytes());
+      }
+    }
   }
 
   // An output: an input, or a value given out twice, is copied.
@@ -174,20 +255,41 @@ class Interpreter {
     return copy;
   }
 
-  void run_node(const GraphNode& entry, size_t first) {
+  // `last_to_fail`: no node behind it can.
+  void run_node(const GraphNode& entry, size_t first, bool last_to_fail) {
     const Signature& signature = *entry.node->signature;
-    const size_t count = entry.node->operands.size();
+    const c10::ArrayRef<GraphValue> given(graph_.operands.data() + entry.first_operand,
+                                          entry.node->operands.size());
     std::vector<c10::Storage> operands;
-    operands.reserve(count);
-    for (size_t i = 0; i < count; ++i) {
-      operands.push_back(take(index(graph_.operands[entry.first_operand + i])));
+    std::vector<const void*> bytes;  // of each
+    operands.reserve(given.size());
+    bytes.reserve(given.size());
+    for (GraphValue operand : given) {
+      operands.push_back(take(index(operand)));
+      bytes.push_back(operands.back().data());
     }
     const c10::ArrayRef<Number> numbers(numbers_.data() + entry.first_number,
                                         entry.node->numbers.size());
-    std::vector<c10::Storage> results = compute(signature, std::move(operands), numbers);
+    std::vector<c10::Storage> results =
+        signature.computation
+            ? run_computation(*signature.computation, std::move(operands),
+                              {.memory = how_.memory,
+                               .numbers = numbers,
+                               .nothing_fails = last_to_fail ? how_.nothing_fails : nullptr})
+            : compute(signature, std::move(operands), numbers);
     for (size_t i = 0; i < results.size(); ++i) {
+      const auto same = std::find(bytes.begin(), bytes.end(), results[i].data());
+      if (same != bytes.end()) {  // in place
+        count(index(given[static_cast<size_t>(same - bytes.begin())]), 0);
+      }
       if (uses_[first + i] > 0) {
         values_[first + i] = std::move(results[i]);
+        count(first + i, signature.outputs[i].frame.nbytes());
+      }
+    }
+    for (GraphValue operand : given) {
+      if (uses_[index(operand)] == 0) {
+        count(index(operand), 0);
       }
     }
   }
@@ -195,9 +297,6 @@ class Interpreter {
   static std::vector<c10::Storage> compute(const Signature& signature,
                                            std::vector<c10::Storage> operands,
                                            c10::ArrayRef<Number> numbers) {
-    if (signature.computation) {
-      return run_computation(*signature.computation, std::move(operands), numbers);
-    }
     if (signature.lower == &lower_zeros) {
       return {zeros(signature.outputs[0].frame)};
     }
@@ -348,17 +447,19 @@ class Interpreter {
   }
 
   const Graph& graph_;
+  const Interpretation& how_;
   std::vector<Number> numbers_;       // the graph's, as this run has them
   std::vector<c10::Storage> values_;  // inputs, then the nodes' outputs
   std::vector<size_t> first_;         // per node: its first output
   std::vector<uint32_t> uses_;        // per value: still to come
+  std::vector<int64_t> counted_;      // per value: bytes
 };
 
 }  // namespace
 
 std::vector<c10::Storage> interpret(const Graph& graph, std::vector<c10::Storage> inputs,
-                                    size_t* culprit, c10::ArrayRef<Number> given) {
-  return Interpreter(graph, std::move(inputs), given).run(culprit);
+                                    const Interpretation& how) {
+  return Interpreter(graph, std::move(inputs), how).run();
 }
 
 }  // namespace torch_xla

@@ -1,13 +1,16 @@
 // Runs a graph without a program: node by node, each on PyTorch's CPU kernels, at the speed of
-// eager PyTorch and with its numbers. Only where the values' memory is the host's.
+// eager PyTorch, with its numbers and, in the order in which it would, with as much memory. Only
+// where the values' memory is the host's.
 // Any thread; without the trace lock and the GIL (a kernel may be the user's and take it).
 #pragma once
 
 #include "base/error.h"
 #include "ir/graph.h"
+#include "pjrt/live_buffers.h"
 
 #include <c10/core/Storage.h>
 
+#include <functional>
 #include <vector>
 
 namespace torch_xla {
@@ -18,11 +21,17 @@ class NotInterpretable : public Error {
   using Error::Error;
 };
 
-// `inputs`: the memory of the graph's inputs, which is only read; they are released at their last
-// use. Gives each output in memory of its own. Errors of kernels come with the user's line; then
-// `culprit`, if given, is the node's number. `given`: the numbers of the call, if the graph is a
-// computation's.
+struct Interpretation {
+  pjrt::DeviceMemory* memory = nullptr;  // where the values on the way are counted
+  c10::ArrayRef<Number> numbers;         // of the call, if the graph is a computation's
+  std::function<void(size_t)> failed;    // with the node that a kernel's error comes from
+  std::function<void()> nothing_fails;   // from here on: no value, no type, no interrupt
+};
+
+// `inputs`: the memory of the graph's inputs. They are released at their last use; only what
+// nobody else holds then is written to. Gives each output in memory of its own. Errors of kernels
+// come with the user's line.
 std::vector<c10::Storage> interpret(const Graph& graph, std::vector<c10::Storage> inputs,
-                                    size_t* culprit = nullptr, c10::ArrayRef<Number> given = {});
+                                    const Interpretation& how = {});
 
 }  // namespace torch_xla

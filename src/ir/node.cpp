@@ -1,5 +1,7 @@
 #include "ir/node.h"
 
+#include <atomic>
+
 namespace torch_xla {
 
 namespace {
@@ -51,6 +53,13 @@ struct Parameter : Node {
 };
 
 }  // namespace
+
+NodePtr new_operation() {
+  static std::atomic<uint64_t> last{0};
+  NodePtr node = c10::make_intrusive<Node>();
+  node->serial = last.fetch_add(1, std::memory_order_relaxed) + 1;
+  return node;
+}
 
 NodePtr make_parameter_node(TensorType type) {
   return c10::make_intrusive<Parameter>(std::move(type));

@@ -33,6 +33,7 @@ struct Node : c10::intrusive_ptr_target {
 
   Kind kind = Kind::Op;
   uint32_t location = 0;  // base/location.h
+  uint64_t serial = 0;    // of operations: more than that of any recorded before
   SignaturePtr signature;
   const TensorType* leaf_type = nullptr;  // of what is no operation
   c10::SmallVector<Value, 4> operands;
@@ -55,6 +56,8 @@ struct Node : c10::intrusive_ptr_target {
 
 inline const TensorType& Value::type() const { return node->type(index); }
 
+// An operation that is recorded now.
+NodePtr new_operation();
 NodePtr make_parameter_node(TensorType type);
 
 }  // namespace torch_xla

@@ -12,6 +12,8 @@ namespace {
 // What was needed this many blocks ago, and not since, is given back.
 constexpr uint64_t kPeriod = 4096;
 
+bool fits(size_t block, size_t size) { return block >= size && block <= size + size / 8; }
+
 size_t whole_pages(size_t size) {
   static const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   return (size + page - 1) / page * page;
@@ -49,6 +51,9 @@ void* BlockPool::take(size_t size) {
   }
   void* block = reuse(size);
   if (block == nullptr) {
+    block = reuse_soon(size, lock);
+  }
+  if (block == nullptr) {
     const size_t peak = std::max({peak_now_, peak_before_, bytes_in_use_ + size});
     keep_at_most(peak - bytes_in_use_ - size);
     block = map_aligned(size);
@@ -69,7 +74,7 @@ void* BlockPool::take(size_t size) {
 // The smallest kept block that is large enough, unless much of it would lie idle.
 void* BlockPool::reuse(size_t size) {
   auto found = kept_.lower_bound({size, 0});
-  if (found == kept_.end() || found->first.first > size + size / 8) {
+  if (found == kept_.end() || !fits(found->first.first, size)) {
     return nullptr;
   }
   const auto [kept_size, age] = found->first;
@@ -79,6 +84,26 @@ void* BlockPool::reuse(size_t size) {
   bytes_kept_ -= kept_size;
   in_use_[block] = kept_size;
   bytes_in_use_ += kept_size;
+  return block;
+}
+
+// A program's results are there a moment before its temporary memory is freed, which the next run,
+// launched at once, asks for: it would be there twice from then on. The pages of a new block would
+// take longer than the wait.
+void* BlockPool::reuse_soon(size_t size, MutexLock& lock) {
+  constexpr size_t kWorthWaiting = size_t{32} << 20;
+  constexpr size_t kBytesPerMicrosecond = 8 << 10;
+  if (size < kWorthWaiting || std::none_of(in_use_.begin(), in_use_.end(), [&](const auto& block) {
+        return fits(block.second, size);
+      })) {
+    return nullptr;
+  }
+  const auto end =
+      std::chrono::steady_clock::now() + std::chrono::microseconds(size / kBytesPerMicrosecond);
+  void* block = nullptr;
+  while (block == nullptr && freed_one_.wait_until(lock, end)) {
+    block = reuse(size);
+  }
   return block;
 }
 
@@ -98,6 +123,7 @@ bool BlockPool::give_back(void* block) {
   by_age_[age] = kept_.emplace(std::pair(size, age), block).first;
   bytes_kept_ += size;
   keep_at_most(std::max(peak_now_, peak_before_) - bytes_in_use_);
+  freed_one_.notify_all();
   return true;
 }
 

@@ -24,7 +24,8 @@ class BlockPool {
   BlockPool(const BlockPool&) = delete;
   BlockPool& operator=(const BlockPool&) = delete;
 
-  // At least `size` bytes, more than none; null if there is no memory.
+  // At least `size` bytes, more than none; null if there is no memory. Waits for a moment where a
+  // very large block like it may be about to be freed.
   void* take(size_t size);
   // False if the block is not from here.
   bool give_back(void* block);
@@ -46,9 +47,11 @@ class BlockPool {
     return block != nullptr && reinterpret_cast<uintptr_t>(block) % kAlignment == 0;
   }
   void* reuse(size_t size) REQUIRES(mutex_);
+  void* reuse_soon(size_t size, MutexLock& lock) REQUIRES(mutex_);
   void keep_at_most(size_t size) REQUIRES(mutex_);
 
   Mutex mutex_;
+  Condition freed_one_;
   std::unordered_map<const void*, size_t> in_use_ GUARDED_BY(mutex_);
   BySize kept_ GUARDED_BY(mutex_);
   std::map<uint64_t, BySize::iterator> by_age_ GUARDED_BY(mutex_);

@@ -67,6 +67,23 @@ TEST(BlockPoolTest, RefusesWhatTheMachineDoesNotHave) {
   EXPECT_EQ(pool.usage().in_use, 0u);
 }
 
+TEST(BlockPoolTest, WaitsForWhatIsAboutToBeFreed) {
+  BlockPool pool;
+  void* first = pool.take(256 * kMegabyte);
+  std::thread freeing([&] {
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+    pool.give_back(first);
+  });
+  void* second = pool.take(250 * kMegabyte);
+  freeing.join();
+  EXPECT_EQ(second, first);
+  void* third = pool.take(250 * kMegabyte);  // nobody frees the second
+  ASSERT_NE(third, nullptr);
+  EXPECT_NE(third, second);
+  pool.give_back(second);
+  pool.give_back(third);
+}
+
 TEST(BlockPoolTest, ServesThreads) {
   BlockPool pool;
   auto work = [&](char mark) {

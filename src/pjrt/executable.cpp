@@ -1,6 +1,7 @@
 #include "base/pool.h"
 #include "pjrt/hlo_sharding.h"
 #include "pjrt/hlo_text.h"
+#include "pjrt/live_buffers.h"
 #include "pjrt/plugin_client.h"
 #include "pjrt/sharded_buffer.h"
 
@@ -37,6 +38,9 @@ PluginExecutable::PluginExecutable(PluginClient& client, PJRT_LoadedExecutable* 
     PJRT_CALL(client_.api(), PJRT_LoadedExecutable_GetExecutable, args);
     executable_ = args.executable;
     check_output_count();
+    if (client_.host_memory()) {
+      temporaries_ = ask_for_temporaries();
+    }
     if (partitioned_) {
       auto [format, bytes] = optimized_program();
       output_shardings_ = result_shardings(
@@ -80,6 +84,21 @@ void PluginExecutable::check_output_count() {
     throw Error("the program has " + std::to_string(args.num_outputs) + " outputs, expected " +
                 std::to_string(output_types_.size()));
   }
+}
+
+// 0 where the plugin does not know.
+int64_t PluginExecutable::ask_for_temporaries() const {
+  const Api& api = client_.api();
+  if (!api.offers(&PJRT_Api::PJRT_Executable_GetCompiledMemoryStats)) {
+    return 0;
+  }
+  auto args = PJRT_ARGS(PJRT_Executable_GetCompiledMemoryStats);
+  args.executable = executable_;
+  if (PJRT_Error* error = api.table().PJRT_Executable_GetCompiledMemoryStats(&args)) {
+    api.discard(error);
+    return 0;
+  }
+  return args.temp_size_in_bytes;
 }
 
 namespace {
@@ -178,7 +197,11 @@ std::vector<BufferPtr> PluginExecutable::execute(const std::vector<Buffer*>& inp
   if (done.front() != nullptr) {
     *completion = std::make_shared<PluginCompletion>(client_.api(), done);
   }
-  return wrap(outputs, device);
+  std::vector<BufferPtr> results = wrap(outputs, device);
+  for (size_t lane = 0; lane < lanes; ++lane) {
+    device_memory(partitioned_ ? static_cast<int>(lane) : device).note_peak(temporaries_);
+  }
+  return results;
 }
 
 std::vector<BufferPtr> PluginExecutable::wrap(const std::vector<PJRT_Buffer*>& raw, int device) {

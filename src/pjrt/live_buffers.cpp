@@ -23,7 +23,14 @@ void DeviceMemory::add(int64_t nbytes) {
 }
 
 void DeviceMemory::change(int64_t nbytes) {
-  int64_t now = in_use_.fetch_add(nbytes, std::memory_order_relaxed) + nbytes;
+  in_use_.fetch_add(nbytes, std::memory_order_relaxed);
+  if (nbytes > 0) {
+    note_peak(0);
+  }
+}
+
+void DeviceMemory::note_peak(int64_t more) {
+  const int64_t now = in_use() + more;
   int64_t peak = peak_.load(std::memory_order_relaxed);
   while (now > peak && !peak_.compare_exchange_weak(peak, now, std::memory_order_relaxed)) {
   }

@@ -13,6 +13,8 @@ class DeviceMemory {
   void add(int64_t nbytes);     // a buffer was made
   void remove(int64_t nbytes);  // its memory was given up
   void change(int64_t nbytes);  // of the host's, which is no buffer yet: more, or less
+  // For a moment now: what a program has of its own while it runs.
+  void note_peak(int64_t more);
   void reset_peak();
   int64_t in_use() const { return in_use_.load(std::memory_order_relaxed); }
   int64_t peak() const { return peak_.load(std::memory_order_relaxed); }

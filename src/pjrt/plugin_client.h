@@ -67,6 +67,7 @@ class PluginExecutable final : public Executable {
 
  private:
   void check_output_count();
+  int64_t ask_for_temporaries() const;
   void release() noexcept;
   // The optimised program: its format, "hlo", "hlo_with_config" or another, and its bytes.
   std::pair<std::string, std::string> optimized_program();
@@ -80,6 +81,7 @@ class PluginExecutable final : public Executable {
   bool partitioned_;
   std::vector<ShardingPtr> output_shardings_;
   std::vector<TensorType> piece_types_;
+  int64_t temporaries_ = 0;  // bytes, where the plugin does not count itself
 };
 
 class PluginClient final : public Client {

@@ -177,7 +177,7 @@ Tensors call_keeping(const PureEntry& entry, const Tensors& arguments, Tensors& 
 NodePtr make_call_node(const std::shared_ptr<const Signature>& signature,
                        const CallNumbers& numbers) {
   TORCH_INTERNAL_ASSERT(numbers.size() == signature->number_kinds.size());
-  NodePtr node = c10::make_intrusive<Node>();
+  NodePtr node = new_operation();
   node->signature = signature;
   node->location = last_location();
   node->operands.reserve(signature->operands.size());

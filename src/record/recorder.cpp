@@ -55,7 +55,7 @@ void add_starts(const CallPlan& plan, const Call& call, Node& node) {
 }
 
 NodePtr make_op_node(const CallPlan& plan, const Call& call) {
-  NodePtr node = c10::make_intrusive<Node>();
+  NodePtr node = new_operation();
   node->signature = plan.signature;
   node->numbers.assign(call.numbers.begin(), call.numbers.end());
   if (call.numbers.size() < plan.signature->number_kinds.size()) {

@@ -33,7 +33,7 @@ Signature internal_signature(const char* op, LowerFunction lower, OutputSpec out
 }
 
 Value make_node(Signature signature, std::initializer_list<Value> operands) {
-  NodePtr node = c10::make_intrusive<Node>();
+  NodePtr node = new_operation();
   for (const Number& start : number_starts(signature)) {
     node->numbers.push_back(start);
   }

@@ -197,6 +197,19 @@ void DeviceData::begin_write() {
   }
 }
 
+void DeviceData::give_up_host() {
+  begin_write();
+  c10::Storage given_up;  // dropped without the lock
+  MutexLock lock(mutex_);
+  if (owns_host_ && buffer_ == nullptr) {
+    count_host(false);
+    given_up = std::move(host_);
+    owns_host_ = false;
+    error_ = std::make_exception_ptr(
+        Error("this value was donated to a computation that has run: it is gone"));
+  }
+}
+
 void DeviceData::fulfil(pjrt::BufferPtr buffer, bool sharding_is_free) {
   {
     MutexLock lock(mutex_);

@@ -52,6 +52,8 @@ class DeviceData : public Node {
   // Only where the device's memory is the host's, or a value that came from the host.
   // The bytes in place; blocks until computed.
   c10::Storage host() EXCLUDES(trace_mutex);
+  // If they are no buffer's, they are taken for something else, and the value is lost.
+  void give_up_host() EXCLUDES(trace_mutex);
   // A program reads the bytes until `done`.
   void read_until(pjrt::CompletionPtr done);
   // Blocks until no program reads the bytes, so that the caller may change them.
