@@ -1,10 +1,13 @@
 """Dtypes and shapes at the edges: promotion, wrapped numbers, 0-d and empty tensors."""
 
 import math
+from collections.abc import Callable
 from itertools import product
 
 import pytest
 import torch
+import torch.nn.functional as F
+import torch_xla
 from compare import assert_same, ramp
 from torch import Tensor
 
@@ -199,3 +202,26 @@ def test_what_no_integer_is_becomes_what_the_cpu_makes_of_it(
         pytest.skip("PyTorch converts these otherwise than from any other floating type")
     numbers = torch.tensor(values * 3, dtype=torch.float64).to(floating)
     assert_same(lambda device: numbers.to(device).to(integer).to(torch.float64))
+
+
+@pytest.mark.host_only("other devices have bfloat16")
+@pytest.mark.parametrize(
+    "move",
+    [
+        lambda x, y, i: torch.cat([x, y], 1),
+        lambda x, y, i: F.pad(x, (2, 3, -1, 1), value=1.5),
+        lambda x, y, i: x[i],
+        lambda x, y, i: x.index_select(1, i),
+        lambda x, y, i: x.roll(3, 1),
+    ],
+    ids=["cat", "pad", "index", "index_select", "roll"],
+)
+def test_moving_bfloat16_moves_bits(move: Callable[..., Tensor]) -> None:
+    """XLA-CPU would make float32 of it and back."""
+    bits = torch.randint(-(2**15), 2**15, (2, 8, 16), dtype=torch.int16)  # infinities and NaNs, too
+    x, y = bits.view(torch.bfloat16)
+    i = torch.tensor([5, 0, 7, 7])
+    moved = move(x.to("xla"), y.to("xla"), i.to("xla"))
+    assert "f32" not in torch_xla._XLAC.tensors_optimized_hlo_text([moved]).replace("bf16", "")
+    wanted = move(x, y, i).view(torch.int16)
+    torch.testing.assert_close(moved.cpu().view(torch.int16), wanted, rtol=0, atol=0)

@@ -310,6 +310,9 @@ LoweredModule lower_graph(const Graph& graph, const std::string& name,
                           const NumberPlacement& placement, HostCalls host_calls) {
   Builder b(name);
   b.set_precision(graph.precision);
+  if (host_calls == HostCalls::IfFaster) {
+    b.move_bits_of_bfloat16();
+  }
   b.begin_function("main", true);
   Vals inputs;
   for (const NodePtr& input : graph.inputs) {

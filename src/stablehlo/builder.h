@@ -89,6 +89,9 @@ class Builder {
   bool may_fail() const { return may_fail_; }
   // Of products and convolutions from now on: "DEFAULT", "HIGH" or "HIGHEST".
   void set_precision(std::string precision) { precision_ = std::move(precision); }
+  // What only moves bfloat16 from now on moves bits. XLA-CPU would make them float32 and back, of a
+  // concatenation in passes of their own, of a buffer of which one row is replaced all.
+  void move_bits_of_bfloat16() { moves_bits_ = true; }
   void set_partitions(int64_t partitions) { partitions_ = partitions; }
   Vals call(const std::string& function, const Vals& arguments,
             const std::vector<TensorType>& results);
@@ -194,6 +197,9 @@ class Builder {
                    bool may_fail);
 
  private:
+  bool moves_as_bits(DType dtype) const { return moves_bits_ && dtype == DType::BFloat16; }
+  Val bits_of(Val x) { return bitcast_convert(x, {DType::UInt16, x.dims()}); }
+  Val from_bits(Val x) { return bitcast_convert(x, {DType::BFloat16, x.dims()}); }
   Val to_integer(Val x, DType dtype);
   struct Function {
     std::string name, body;
@@ -236,6 +242,7 @@ class Builder {
   int64_t partitions_ = 1;
   std::string precision_ = "DEFAULT";
   bool may_fail_ = false;
+  bool moves_bits_ = false;
   std::deque<TensorType> types_;  // stable addresses for Val
   std::vector<Function> open_;
   std::vector<std::string> finished_;

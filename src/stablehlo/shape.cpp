@@ -73,6 +73,9 @@ Val Builder::slice(Val x, Ints start, Ints limit, Ints step) {
   if (type.dims == x.dims()) {
     return x;
   }
+  if (moves_as_bits(x.dtype())) {
+    return from_bits(slice(bits_of(x), start, limit, step));
+  }
   std::string ranges;
   for (size_t i = 0; i < start.size(); ++i) {
     ranges += (i > 0 ? ", " : "") + std::to_string(start[i]) + ":" + std::to_string(limit[i]) +
@@ -94,6 +97,9 @@ Val Builder::slice_dim(Val x, int64_t dim, int64_t start, int64_t limit, int64_t
 }
 
 Val Builder::pad(Val x, Val value, Ints low, Ints high, Ints interior) {
+  if (moves_as_bits(x.dtype())) {
+    return from_bits(pad(bits_of(x), bits_of(value), low, high, interior));
+  }
   TensorType type{x.dtype(), {}};
   for (int64_t i = 0; i < x.rank(); ++i) {
     int64_t size = x.dim(i);
@@ -110,6 +116,13 @@ Val Builder::concatenate(const Vals& xs, int64_t dim) {
   if (xs.size() == 1) {
     return xs[0];
   }
+  if (moves_as_bits(xs.at(0).dtype())) {
+    Vals bits;
+    for (const Val& x : xs) {
+      bits.push_back(bits_of(x));
+    }
+    return from_bits(concatenate(bits, dim));
+  }
   TensorType type = xs.at(0).type();
   type.dims[dim] = 0;
   for (const Val& x : xs) {
@@ -120,10 +133,19 @@ Val Builder::concatenate(const Vals& xs, int64_t dim) {
 }
 
 Val Builder::reverse(Val x, Ints dims) {
-  return dims.empty() ? x : emit_like("reverse", {x}, x.type(), list_detail("dims", dims));
+  if (dims.empty()) {
+    return x;
+  }
+  if (moves_as_bits(x.dtype())) {
+    return from_bits(reverse(bits_of(x), dims));
+  }
+  return emit_like("reverse", {x}, x.type(), list_detail("dims", dims));
 }
 
 Val Builder::dynamic_slice(Val x, const Vals& starts, Ints sizes) {
+  if (moves_as_bits(x.dtype())) {
+    return from_bits(dynamic_slice(bits_of(x), starts, sizes));
+  }
   Vals operands{x};
   operands.insert(operands.end(), starts.begin(), starts.end());
   return emit("dynamic_slice", operands, {x.dtype(), dims_of(sizes)}, list_detail("sizes", sizes));
@@ -132,12 +154,18 @@ Val Builder::dynamic_slice(Val x, const Vals& starts, Ints sizes) {
 Val Builder::dynamic_update_slice(Val x, Val update, const Vals& starts) {
   require(x.rank() == update.rank() && x.dtype() == update.dtype(), "dynamic_update_slice", x,
           update.dims());
+  if (moves_as_bits(x.dtype())) {
+    return from_bits(dynamic_update_slice(bits_of(x), bits_of(update), starts));
+  }
   Vals operands{x, update};
   operands.insert(operands.end(), starts.begin(), starts.end());
   return emit("dynamic_update_slice", operands, x.type());
 }
 
 Val Builder::gather(Val x, Val indices, const GatherDims& dims, bool indices_sorted) {
+  if (moves_as_bits(x.dtype())) {
+    return from_bits(gather(bits_of(x), indices, dims, indices_sorted));
+  }
   // Result: batch dimensions of `indices`, with the slices' kept dimensions at offset_dims.
   Dims batch;
   for (int64_t i = 0; i < indices.rank(); ++i) {
