@@ -195,13 +195,14 @@ def compiled_step(ordinal: int) -> None:
 
 def functional(ordinal: int) -> None:
     """PyTorch's differentiable collectives give what gloo gives for CPU tensors, on any number of
-    processes."""
+    processes; in a group of gloo's, too, as on a machine without the backend."""
     import torch.distributed as dist
     import torch.distributed.nn.functional as fn
 
     dist.init_process_group("xla", init_method="xla://")
     count = dist.get_world_size()
-    groups = {"xla": dist.group.WORLD, "cpu": dist.new_group(backend="gloo")}
+    gloo = dist.new_group(backend="gloo")
+    groups = {("xla", "xla"): dist.group.WORLD, ("xla", "gloo"): gloo, ("cpu", "gloo"): gloo}
     sent = torch.arange(2.0 * count) + 10 * ordinal
     weights = torch.arange(2.0 * count * count).view(count, -1) * (ordinal + 1)
     calls = {
@@ -224,13 +225,22 @@ def functional(ordinal: int) -> None:
     }
     for name, call in calls.items():
         seen = {}
-        for device, group in groups.items():
+        for (device, backend), group in groups.items():
             x = sent.to(device, copy=True).requires_grad_()
             result = call(x, group)
             scale = weights.flatten()[: result.numel()].view(result.shape).to(device)
             (result * scale).sum().backward()
-            seen[device] = (values(result), values(x.grad))
-        assert seen["xla"] == seen["cpu"], (name, seen)
+            seen[device, backend] = (values(result), values(x.grad))
+        assert all(value == seen["cpu", "gloo"] for value in seen.values()), (name, seen)
+    x, received = ramp(ordinal), torch.zeros(4, device="xla")
+    sending = dist.isend(x, (ordinal + 1) % count, gloo)
+    dist.irecv(received, (ordinal - 1) % count, gloo).wait()
+    sending.wait()
+    assert values(received) == values(ramp((ordinal - 1) % count))
+    ddp = torch.nn.parallel.DistributedDataParallel(model().to("xla"), process_group=gloo)
+    ddp(ramp(ordinal).repeat(2, 8)[:, : ddp.module[0].in_features]).sum().backward()
+    (gradient,) = xm.all_gather(ddp.module[0].weight.grad[None]).diff(dim=0).abs().sum(0)[None]
+    assert gradient.max().item() == 0
     xm.rendezvous("done")
 
 

@@ -199,6 +199,7 @@ def test_factories() -> None:
             torch.tril_indices(3, 3, device=device),
             torch.empty(0, device=device),
             torch.hann_window(4, device=device),
+            torch.kaiser_window(4, False, 3.0, dtype=torch.float64, device=device),
         ]
 
     assert_same(program)

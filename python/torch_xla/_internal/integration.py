@@ -22,6 +22,7 @@ from torch_xla._internal import (
     device_module,
     higher_order,
     hints,
+    host_collectives,
     libraries,
     meta_kernels,
     plugins,
@@ -59,6 +60,7 @@ def install() -> None:
     _know_types_by_name()
     _explain_where_2_9_does()
     _register_backend()
+    host_collectives.install()
     _warn_about_variables()
     atexit.register(_land)
 
