@@ -90,6 +90,7 @@ class Builder {
   // Of products and convolutions from now on: "DEFAULT", "HIGH" or "HIGHEST".
   void set_precision(std::string precision) { precision_ = std::move(precision); }
   void set_partitions(int64_t partitions) { partitions_ = partitions; }
+  bool is_partitioned() const { return partitions_ > 1; }
   Vals call(const std::string& function, const Vals& arguments,
             const std::vector<TensorType>& results);
 

@@ -242,12 +242,23 @@ def get_global_mesh() -> Mesh | None:
 
 
 def as_mesh(mesh: Any) -> Mesh:
-    """A Mesh, or a torch.distributed DeviceMesh as one."""
+    """A Mesh, or a torch.distributed DeviceMesh as one. A slice of a DeviceMesh (`mesh["tp"]`) is the
+    whole one with the slice's axes first, so that its numbers and names of axes hold."""
     if isinstance(mesh, Mesh):
         return mesh
     ids, names = getattr(mesh, "mesh", None), getattr(mesh, "mesh_dim_names", None)
     if not isinstance(ids, torch.Tensor):
         raise ShardingError(f"expected a Mesh or a DeviceMesh, got {type(mesh).__name__}")
+    root = mesh._get_root_mesh()
+    if root.size() > mesh.size():
+        others = root.mesh_dim_names
+        if not set(names) <= set(others):
+            raise ShardingError(
+                f"{mesh} was flattened from a part of {root}: slice the axes {others} instead, and "
+                "shard a dimension over several of them by a placement for each"
+            )
+        names = (*names, *(name for name in others if name not in names))
+        ids = root.mesh.permute([others.index(name) for name in names])
     return Mesh(ids.numpy(), tuple(ids.shape), names)
 
 

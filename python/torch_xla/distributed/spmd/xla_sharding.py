@@ -73,11 +73,11 @@ def mark_sharding(
 def _mark(
     t: torch.Tensor, mesh: "Mesh | DeviceMesh", partition_spec: PartitionSpec, mark: Any
 ) -> XLAShardedTensor:
-    mesh = as_mesh(mesh)
+    given, mesh = mesh, as_mesh(mesh)
     _check_spec(t, mesh, partition_spec)
     mark(t, mesh.get_op_sharding(partition_spec))
     marked = wrap_as_sharded_tensor(t, mesh.mesh_shape, tuple(partition_spec))
-    marked._devices, marked._axes = mesh.device_ids.tolist(), mesh.translate(partition_spec)
+    marked._given_mesh, marked._axes = given, mesh.translate(partition_spec)
     _mark_gradients_of(t)
     _mark_gradients_of(marked)
     return marked
