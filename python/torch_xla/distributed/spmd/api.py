@@ -9,6 +9,7 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 
 from torch_xla import _XLAC, runtime
+from torch_xla._internal import world
 from torch_xla.distributed.spmd.mesh import Mesh, ShardingError, as_mesh, required_mesh
 from torch_xla.distributed.spmd.xla_sharded_tensor import XLAShardedTensor
 from torch_xla.distributed.spmd.xla_sharding import mark_sharding, unwrap_sharded_tensor
@@ -36,15 +37,26 @@ def with_xla(func: Callable[_P, _T]) -> Callable[_P, _T]:
     return call
 
 
-@with_xla
 def convert_to_xla_mesh(dt_mesh: Any) -> Mesh:
     """A DeviceMesh of all devices as a Mesh."""
-    if dt_mesh.size() != runtime.global_runtime_device_count():
-        raise ShardingError(
-            f"the DeviceMesh has {dt_mesh.size()} devices, and a mesh of this program has all "
-            f"{runtime.global_runtime_device_count()}"
-        )
+    _check_size(dt_mesh)
+    runtime.use_spmd()
     return as_mesh(dt_mesh)
+
+
+def _check_size(mesh: Any) -> None:
+    """Before SPMD mode is entered, which there is no way back from."""
+    size = mesh.size() if isinstance(mesh, Mesh) else mesh._get_root_mesh().size()
+    if size != runtime.global_runtime_device_count():
+        others = (
+            ". Its processes have devices of their own: let them exchange by torch.distributed, "
+            "DistributedDataParallel or torch_xla.distributed.fsdp, or start one process for all "
+            "devices"
+        )
+        raise ShardingError(
+            f"the DeviceMesh has {size} devices, and a mesh of this program has all "
+            f"{runtime.global_runtime_device_count()}{others if world.size() > 1 else ''}"
+        )
 
 
 @with_xla
@@ -77,6 +89,8 @@ def xla_distribute_tensor(
     """`tensor` on the xla device, sharded over `device_mesh` as `placements` say. A leaf stays one,
     with a gradient of its own."""
     mesh = device_mesh if device_mesh is not None else required_mesh()
+    _check_size(mesh)
+    runtime.use_spmd()
     if tensor.device.type != "xla":
         leaf, wanted = tensor.is_leaf, tensor.requires_grad
         tensor = tensor.detach().to("xla").requires_grad_(wanted) if leaf else tensor.to("xla")
@@ -105,7 +119,6 @@ def distributed_copy(
     return xla_distribute_tensor(copy, device_mesh, placements)
 
 
-@with_xla
 def xla_from_local(
     local_tensor: torch.Tensor,
     device_mesh: Any,

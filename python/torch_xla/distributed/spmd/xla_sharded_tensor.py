@@ -188,16 +188,26 @@ class XLAShardedTensor(torch.Tensor):
         """The DeviceMesh that it lies on."""
         from torch.distributed.device_mesh import DeviceMesh
 
-        if self._given_mesh is None:
+        mesh = self._mesh()
+        if mesh is None:
             raise ValueError(
                 "Placements not available: XLAShardedTensor requires mesh_shape and "
                 "partition_spec to be set. Use mark_sharding() to properly initialize sharding "
                 "information."
             )
-        if isinstance(self._given_mesh, DeviceMesh):
-            return self._given_mesh
-        ids = torch.from_numpy(self._given_mesh.get_logical_mesh())
-        return DeviceMesh("xla", ids, mesh_dim_names=self._given_mesh.axis_names)
+        if isinstance(mesh, DeviceMesh):
+            return mesh
+        ids = torch.from_numpy(mesh.get_logical_mesh())
+        return DeviceMesh("xla", ids, mesh_dim_names=mesh.axis_names)
+
+    def _mesh(self) -> Any:
+        """What it was marked on, or would be by its `mesh_shape`."""
+        if self._given_mesh is None and self.mesh_shape is not None:
+            from torch_xla.distributed.spmd.mesh import Mesh
+
+            mesh = Mesh(range(runtime.global_runtime_device_count()), self.mesh_shape)
+            self._given_mesh, self._axes = mesh, mesh.translate(self.partition_spec or ())
+        return self._given_mesh
 
     @property
     def _spec(self) -> Any:
@@ -213,7 +223,8 @@ class XLAShardedTensor(torch.Tensor):
         `Undecided()` until it is computed."""
         from torch_xla.distributed.spmd.placements import placements_of
 
-        return placements_of(self, self.device_mesh, self._axes)
+        mesh = self.device_mesh
+        return placements_of(self, mesh, self._axes)
 
     def redistribute(
         self, device_mesh: Any = None, placements: Sequence[Any] | None = None, **_: Any
@@ -222,8 +233,7 @@ class XLAShardedTensor(torch.Tensor):
         stays as it is."""
         from torch_xla.distributed.spmd.api import distributed_copy
 
-        if device_mesh is None and self._given_mesh is not None:
-            device_mesh = self._given_mesh
+        device_mesh = self._mesh() if device_mesh is None else device_mesh
         return distributed_copy(self, device_mesh, placements)
 
     def to_local(self, **_: Any) -> torch.Tensor:
@@ -233,7 +243,7 @@ class XLAShardedTensor(torch.Tensor):
 
     def full_tensor(self, **_: Any) -> torch.Tensor:
         """The whole on each device, as a plain tensor, with gradients."""
-        return self.global_tensor if self._given_mesh is None else self.redistribute().to_local()
+        return self.global_tensor if self._mesh() is None else self.redistribute().to_local()
 
     def full(self) -> torch.Tensor:
         """The whole tensor on the CPU."""

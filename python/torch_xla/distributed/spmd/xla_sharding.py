@@ -194,6 +194,7 @@ def wrap_as_sharded_tensor(
         return XLAShardedTensor(t, mesh_shape, partition_spec)
     if mesh_shape is not None:
         t.mesh_shape, t.partition_spec = mesh_shape, partition_spec
+        t._given_mesh = t._axes = None
     return t
 
 
