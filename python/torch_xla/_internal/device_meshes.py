@@ -67,7 +67,8 @@ def _let_slice(device_mesh: Any) -> None:
         self: Any, device_type: str, *arguments: Any, **options: Any
     ) -> None:
         if device_type == type_name:
-            self._dim_group_names = []
+            # Its place, which nobody may ask for, is among what torch.compile looks at.
+            self._dim_group_names, self._coordinate_on_dim = [], None
         initialize(self, device_type, *arguments, **options)
 
     def mesh(self: Any) -> Any:

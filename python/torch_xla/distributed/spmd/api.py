@@ -7,12 +7,17 @@ from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 import torch
+from torch.utils import _pytree
 
 from torch_xla import _XLAC, runtime
 from torch_xla._internal import world
 from torch_xla.distributed.spmd.mesh import Mesh, ShardingError, as_mesh, required_mesh
 from torch_xla.distributed.spmd.xla_sharded_tensor import XLAShardedTensor
-from torch_xla.distributed.spmd.xla_sharding import mark_sharding, unwrap_sharded_tensor
+from torch_xla.distributed.spmd.xla_sharding import (
+    mark_sharding,
+    unwrap_sharded_tensor,
+    wrap_as_sharded_tensor,
+)
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -162,15 +167,32 @@ def xla_distribute_module(
         module.register_forward_pre_hook(lambda mod, inputs: before(mod, inputs, device_mesh))
     if output_fn is not None:
         after = _with_module(output_fn)
-        module.register_forward_hook(lambda mod, _, outputs: after(mod, outputs, device_mesh))
+        module.register_forward_hook(
+            lambda mod, _, outputs: after(mod, _lying_on(outputs, device_mesh), device_mesh)
+        )
     return module
 
 
+def _lying_on(outputs: Any, device_mesh: Any) -> Any:
+    """What a distributed module returns is distributed, also where a compiled graph made it."""
+
+    def named(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or value.device.type != "xla":
+            return value
+        result = wrap_as_sharded_tensor(value)
+        if result._mesh() is None:
+            result._given_mesh = device_mesh
+        return result
+
+    return _pytree.tree_map(named, outputs)
+
+
 def _with_module(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Functions of two arguments, as they were at first, take no module."""
+    """Functions of two arguments, as they were at first, take no module. Marks are made outside of
+    the graphs of torch.compile, which knows no XLAShardedTensor."""
     if len(inspect.signature(function).parameters) == 2:
-        return lambda _, values, mesh: function(values, mesh)
-    return function
+        return torch._dynamo.disable(lambda _, values, mesh: function(values, mesh))
+    return torch._dynamo.disable(function)
 
 
 def auto_policy(name: str, module: torch.nn.Module, mesh: Any) -> None:
