@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
-from torch.distributed.tensor.experimental import context_parallel, local_map
+from torch.distributed.tensor.experimental import local_map
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     PrepareModuleInput,
@@ -81,6 +81,17 @@ def test_results_say_how_they_lie() -> None:
         result.redistribute(LINE, [Shard(0), Shard(1)])
 
 
+def test_meshes_as_text() -> None:
+    mesh = xs.Mesh(range(8), (2, 4), ("x", "y"))
+    assert xs.Mesh.from_str(str(mesh)) == mesh and xs.Mesh.from_str("Mesh") is None
+
+
+def test_shapes_of_meshes_tell_placements() -> None:
+    tensor = xs.wrap_as_sharded_tensor(torch.ones(8, 4, device="xla"), (2, 4), (0, 1))
+    assert tensor.placements == (Shard(0), Shard(1)) and tensor.device_mesh.shape == (2, 4)
+    assert xs.wrap_as_sharded_tensor(tensor, (8,), (None, 0)).placements == (Shard(1),)
+
+
 def test_slices_of_meshes() -> None:
     tp = GRID["tp"]
     assert tp.size() == 4 and tp.mesh.tolist() == [0, 1, 2, 3]
@@ -88,7 +99,6 @@ def test_slices_of_meshes() -> None:
     assert tensor.placements == (Shard(0),) and tensor.device_mesh is tp
     expected = torch.ones(8, 4, device="xla")
     xs.mark_sharding(expected, GRID, ("tp", None))
-    assert sorted(shard.data.shape for shard in xs.wrap_as_sharded_tensor(expected).local_shards)
     assert [s.indices for s in tensor.local_shards] == [
         s.indices for s in xs.wrap_as_sharded_tensor(expected).local_shards
     ]
@@ -142,6 +152,30 @@ def test_modules_are_parallelized(plan: str, mesh: DeviceMesh) -> None:
         torch.testing.assert_close(actual.detach().cpu(), expected.detach(), rtol=1e-4, atol=1e-5)
 
 
+def test_parallelized_modules_are_compiled() -> None:
+    x = torch.randn(4, 8, 8, device="xla")
+    model = parallelize_module(Block().to("xla"), LINE, PLANS["tensor"]())
+    expected = model(x).cpu()
+    for compiled in (torch.compile(model, backend="openxla"), torch_xla.compile(model)):
+        torch.testing.assert_close(compiled(x).cpu(), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int32])
+def test_extremes_over_a_sharded_dimension(dtype: torch.dtype) -> None:
+    x = (10 * torch.randn(8, 6)).to(dtype)
+    for nan in (False, True) if dtype.is_floating_point else (False,):
+        x[3, 2] = float("nan") if nan else 7
+        tensor = dt.distribute_tensor(x, LINE, [Shard(0)])
+        for expected, actual in (
+            (x.amax(0), tensor.amax(0)),
+            (x.min(), tensor.min()),
+            (x.max(0).values, tensor.max(0).values),
+            (x.argmin(0), tensor.argmin(0)),
+            (x.argmax(), tensor.argmax()),
+        ):
+            torch.testing.assert_close(actual.full(), expected, equal_nan=True)
+
+
 def test_hooks_of_distribute_module_are_given_the_module() -> None:
     seen: list[object] = []
 
@@ -186,5 +220,7 @@ def test_files_hold_whole_tensors() -> None:
     ],
 )
 def test_what_needs_groups_says_what_to_use(call: Callable[[], object]) -> None:
-    with pytest.raises(RuntimeError, match="one process drives all .* SpmdFullyShardedDataParallel"):
+    with pytest.raises(
+        RuntimeError, match="one process drives all .* SpmdFullyShardedDataParallel"
+    ):
         call()

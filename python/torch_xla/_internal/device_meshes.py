@@ -1,8 +1,8 @@
 """torch.distributed's meshes of the device type "xla", and its DTensors on them.
 
 One process drives the whole mesh (SPMD), so PyTorch makes it without process groups, and asks
-`torch_xla.distributed.spmd` to distribute tensors and modules. What else needs no groups works here;
-what does, says so, and so does whoever asks which place in the mesh the process has: it has all.
+`torch_xla.distributed.spmd` to distribute tensors and modules. What else needs no groups works
+here. What does, says so; and so do questions for the process's place in the mesh: it has all.
 """
 
 import functools
@@ -49,8 +49,8 @@ def _instead(owner: Any, name: str, ours: Callable[..., Any]) -> None:
 
 def _refuse(mesh: Any, *_: Any, **__: Any) -> Any:
     raise NoProcessGroups(
-        f"DeviceMesh process groups not initialized: one process drives all devices of {mesh}, so it "
-        "has no groups, and no place in them. Shard with distribute_tensor, distribute_module, "
+        f"DeviceMesh process groups not initialized: one process drives all devices of {mesh}, so "
+        "it has no groups, and no place in them. Shard with distribute_tensor, distribute_module, "
         "parallelize_module or torch_xla's SpmdFullyShardedDataParallel; between several processes "
         "use torch.distributed's functions, DistributedDataParallel or torch_xla.distributed.fsdp, "
         "without a mesh"
@@ -86,7 +86,8 @@ def correct_dtensor(module: Any) -> None:
     from_local, initialized = module.DTensor.from_local, module._dtensor_init_helper
 
     def is_ours(mesh: Any) -> bool:
-        return (mesh or module._mesh_resources.get_current_mesh()).device_type == type_name
+        used = mesh or module._mesh_resources.get_current_mesh()
+        return bool(used.device_type == type_name)
 
     @functools.wraps(from_local)
     def from_local_ours(

@@ -44,7 +44,6 @@ def run_export(options: argparse.Namespace) -> int:
 
 def run_program(options: argparse.Namespace) -> int:
     import numpy as np
-    import torch
     from torch.utils import _pytree
 
     from torch_xla._internal.stablehlo_bundle import as_array
@@ -57,9 +56,7 @@ def run_program(options: argparse.Namespace) -> int:
         raise Refusal(f"{options.folder} takes {wanted} inputs, got {len(options.inputs)}")
     inputs = [_read_array(path) for path in options.inputs]
     with refused(f"run {options.folder}"):
-        results = [
-            result.cpu() for result in _pytree.tree_leaves(module.evaluate_flat(inputs))
-        ]
+        results = [result.cpu() for result in _pytree.tree_leaves(module.evaluate_flat(inputs))]
     for number, host in enumerate(results):
         print(f"output {number}: {str(host.dtype).removeprefix('torch.')}{list(host.shape)}")
         if options.output is not None:

@@ -109,7 +109,7 @@ def _checked_spec(placements: Sequence[Any] | None, device_mesh: Any, rank: int)
     if len(placements) != len(sizes):
         raise ShardingError(
             f"Number of placements ({len(placements)}) must match mesh dimensions ({len(sizes)}): "
-            f"give one per axis of {device_mesh}"
+            f"give one per axis of {device_mesh!r}"
         )
     return spec_of(placements, rank)
 
@@ -190,12 +190,14 @@ def _lying_on(outputs: Any, device_mesh: Any) -> Any:
 def _with_module(function: Callable[..., Any]) -> Callable[..., Any]:
     """Functions of two arguments, as they were at first, take no module. Marks are made outside of
     the graphs of torch.compile, which knows no XLAShardedTensor."""
+    given = function
     if len(inspect.signature(function).parameters) == 2:
-        return torch._dynamo.disable(lambda _, values, mesh: function(values, mesh))
-    return torch._dynamo.disable(function)
+        given = lambda _, values, mesh: function(values, mesh)  # noqa: E731
+    outside: Callable[..., Any] = torch._dynamo.disable(given)  # type: ignore[no-untyped-call]
+    return outside
 
 
-def auto_policy(name: str, module: torch.nn.Module, mesh: Any) -> None:
+def auto_policy(mod_name: str, mod: torch.nn.Module, mesh: Any) -> None:
     """For `distribute_module`: plugins have no automatic partitioner, so nothing is sharded."""
     warnings.warn(
         "auto_policy needs XLA's automatic partitioner, which plugins do not offer: everything is "

@@ -13,7 +13,7 @@ from torch_xla.distributed.spmd.mesh import as_mesh
 
 
 class Undecided(Placement):
-    """XLA chooses how the value lies when it compiles the program, or chose what has no other name."""
+    """XLA chooses how the value lies, when it compiles the program, or chose what has no name."""
 
     def __repr__(self) -> str:
         return "Undecided()"
@@ -41,5 +41,5 @@ def placements_of(
         for placements in itertools.product(choices, repeat=device_mesh.ndim):
             described = mesh.get_op_sharding(spec_of(placements, tensor.dim()))
             if str(described) == str(sharding):
-                return placements
+                return tuple(placements)
     return (Undecided(),) * device_mesh.ndim

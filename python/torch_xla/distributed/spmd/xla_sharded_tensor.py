@@ -79,8 +79,8 @@ def _wrapped(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         plain = value.device.type == "xla" and not isinstance(value, XLAShardedTensor)
         return value.as_subclass(XLAShardedTensor) if plain else value
-    if type(value) in (tuple, list):
-        return type(value)(_wrapped(part) for part in value)
+    if type(value) in (tuple, list) or type(value).__module__ == "torch.return_types":
+        return type(value)([_wrapped(part) for part in value])
     return value
 
 
@@ -103,11 +103,12 @@ class XLAShardedTensor(torch.Tensor):
             if func in get_default_nowrap_functions():
                 return result
             result = _wrapped(result)
-            if isinstance(result, XLAShardedTensor):
-                if func in _COPIES:
-                    result._lie_as(args[0])
-                elif result._given_mesh is None:
-                    result._given_mesh = _mesh_among(args)
+            if isinstance(result, XLAShardedTensor) and func in _COPIES:
+                result._lie_as(args[0])
+            several = isinstance(result, tuple | list)
+            for part in result if several else (result,):
+                if isinstance(part, XLAShardedTensor) and part._given_mesh is None:
+                    part._given_mesh = _mesh_among(args)
             return result
 
     @staticmethod
@@ -154,9 +155,9 @@ class XLAShardedTensor(torch.Tensor):
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Files hold the whole tensor, which anybody can load."""
         if not isinstance(self, torch.nn.Parameter):
-            return self.global_tensor.__reduce_ex__(protocol)
+            return self.global_tensor.__reduce_ex__(protocol)  # type: ignore[no-untyped-call]
         parameter = torch.nn.Parameter(self.global_tensor.detach(), self.requires_grad)
-        return parameter.__reduce_ex__(protocol)
+        return parameter.__reduce_ex__(protocol)  # type: ignore[no-untyped-call]
 
     @property
     def global_tensor(self) -> torch.Tensor:

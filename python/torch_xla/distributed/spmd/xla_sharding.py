@@ -89,7 +89,7 @@ def _check_spec(t: torch.Tensor, mesh: Mesh, partition_spec: PartitionSpec) -> N
     if len(partition_spec) != t.dim():
         raise ShardingError(
             f"the spec {tuple(partition_spec)} has {len(partition_spec)} entries for a tensor of "
-            f"shape {tuple(t.shape)} on {mesh}: give one per dimension"
+            f"shape {tuple(t.shape)} on {mesh!r}: give one per dimension"
         )
 
 
