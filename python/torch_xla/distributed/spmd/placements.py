@@ -42,4 +42,5 @@ def placements_of(
             described = mesh.get_op_sharding(spec_of(placements, tensor.dim()))
             if str(described) == str(sharding):
                 return tuple(placements)
-    return (Undecided(),) * device_mesh.ndim
+    undecided: tuple[Placement, ...] = (Undecided(),) * device_mesh.ndim
+    return undecided
