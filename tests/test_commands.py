@@ -1,14 +1,19 @@
 """`python -m torch_xla`: what it prints and how it ends."""
 
 import os
+import re
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import torch_xla
 from process import output_of
+from torch_xla.__main__ import main
 
 PROGRAM = """
 import sys
@@ -144,3 +149,105 @@ def test_a_disk_that_fills_up_is_warned_of_once(tmp_path: Path) -> None:
         assert all(path.suffix == ".program" for path in disk.iterdir())
     finally:
         subprocess.run(["umount", str(disk)], check=True)
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with `linear.pt2`, what `export` made of it in `linear`, and files of arrays."""
+    folder = tmp_path_factory.mktemp("exported")
+    model, x = torch.nn.Linear(3, 2), torch.ones(4, 3)
+    torch.export.save(torch.export.export(model, (x,)), folder / "linear.pt2")
+    torch.save(model.state_dict(), folder / "weights.pt")
+    for weights in ("npy", "safetensors"):
+        name = "linear" if weights == "npy" else weights
+        arguments = ["export", str(folder / "linear.pt2"), str(folder / name)]
+        assert main([*arguments, "--weights", weights]) == 0
+    np.save(folder / "x.npy", x.numpy())
+    np.save(folder / "short.npy", np.ones((3, 3), np.float32))
+    np.save(folder / "double.npy", np.ones((4, 3)))
+    np.save(folder / "objects.npy", np.array([{}]), allow_pickle=True)
+    np.save(folder / "words.npy", np.array(["a"]))
+    (folder / "text.npy").write_text("hello")
+    (folder / "empty").mkdir()
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("export none.pt2 new", "there is no file .*none.pt2"),
+        ("export empty new", "there is no file .*empty"),
+        ("export weights.pt new", "weights.pt is not what torch.export.save writes"),
+        ("export x.npy new", "x.npy is not what torch.export.save writes"),
+        ("export linear.pt2 x.npy", "cannot export .* to .*x.npy: .*Not a directory"),
+        ("run none x.npy", "cannot load .*none: .* is not a folder that save_as_stablehlo wrote"),
+        ("run empty x.npy", "cannot load .*empty: .* it has no functions"),
+        ("run linear", "linear takes 1 inputs, got 0"),
+        ("run linear x.npy x.npy", "linear takes 1 inputs, got 2"),
+        ("run linear none.npy", "there is no file .*none.npy"),
+        ("run linear text.npy", "text.npy is not an array of numbers"),
+        ("run linear objects.npy", "objects.npy is not an array of numbers"),
+        ("run linear words.npy", "words.npy is not an array of numbers"),
+        ("run linear short.npy", r"argument 0 .* must be float32\[4, 3\], and is float32\[3, 3\]"),
+        ("run linear double.npy", r"must be float32\[4, 3\], and is float64\[4, 3\]"),
+        ("run linear x.npy --output x.npy", "cannot write to .*x.npy: .*exists"),
+    ],
+)
+def test_mistakes_are_one_sentence(
+    exported: Path, arguments: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command_, *paths = arguments.split()
+    words = [path if path.startswith("-") else str(exported / path) for path in paths]
+    assert main([command_, *words]) == 1
+    (sentence,) = capsys.readouterr().err.splitlines()
+    assert re.search(message, sentence), sentence
+
+
+def junk(path: Path) -> None:
+    path.write_bytes(b"junk")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda folder: junk(folder / "functions" / "forward.meta"), "forward.meta is damaged"),
+        (lambda folder: (folder / "functions" / "forward.meta").write_text("{}"), "is damaged"),
+        (lambda folder: junk(folder / "functions" / "forward.mlir"), "cannot run"),
+        (lambda folder: shutil.rmtree(folder / "data"), "without its weights"),
+        (lambda folder: junk(folder / "data" / "weight"), "weight is damaged"),
+        (
+            lambda folder: np.save(open(folder / "data" / "weight", "wb"), np.ones(2, np.float32)),
+            r"parameter weight must be float32\[2, 3\], and is float32\[2\]",
+        ),
+        (
+            lambda folder: [path.unlink() for path in folder.glob("functions/forward.[mb][ly]*")],
+            "has no program",
+        ),
+    ],
+)
+def test_damaged_folders_are_one_sentence(
+    exported: Path,
+    tmp_path: Path,
+    spoil: Callable[[Path], object],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = tmp_path / "damaged"
+    shutil.copytree(exported / "linear", folder)
+    for path in folder.glob("functions/*.bytecode"):
+        path.unlink()  # the text alone
+    spoil(folder)
+    assert main(["run", str(folder), str(exported / "x.npy")]) == 1
+    (sentence,) = capsys.readouterr().err.splitlines()
+    assert re.search(message, sentence), sentence
+
+
+def test_safetensors_that_end_too_early_are_one_sentence(
+    exported: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", str(exported / "safetensors"), str(exported / "x.npy")]) == 0
+    weights = exported / "safetensors" / "weights.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-8])
+    assert main(["run", str(exported / "safetensors"), str(exported / "x.npy")]) == 1
+    (sentence,) = capsys.readouterr().err.splitlines()
+    assert "weights.safetensors is damaged" in sentence

@@ -153,3 +153,52 @@ def test_what_serving_refuses(server: Path, tmp_path: Path) -> None:
     assert "no function 'forward'" in started(server, tmp_path, output).stderr
     (folder / "functions" / "forward.meta").write_text("{")
     assert "not JSON" in started(server, folder, output).stderr
+
+
+KEPT = """
+#include <torch_xla/serve.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+
+namespace fs = std::filesystem;
+
+int main(int, char** argv) {
+  const torch_xla::serve::Model model(argv[1]);
+  const fs::path cache = std::getenv("TORCH_XLA_CACHE_DIR");
+  auto compiles = [&](int64_t rows) {  // leaves a file on the disk
+    for (const fs::directory_entry& file : fs::directory_iterator(cache)) {
+      fs::remove(file);
+    }
+    torch_xla::serve::Array rows_of_ones{{"float32", {rows, 3}}, {}};
+    rows_of_ones.bytes.resize(rows * 3 * sizeof(float));
+    model.run({rows_of_ones});
+    return !fs::is_empty(cache);
+  };
+  for (int64_t rows = 1; rows <= 8; ++rows) {
+    compiles(rows);
+  }
+  for (int64_t rows : {8, 5, 1, 6, 5}) {
+    std::cout << compiles(rows);
+  }
+}
+"""
+
+
+def test_sizes_used_last_are_kept(tmp_path: Path) -> None:
+    size = torch.export.Dim("rows", max=64)
+    program = torch.export.export(
+        torch.nn.Linear(3, 2), (torch.ones(2, 3),), dynamic_shapes=({0: size},)
+    )
+    stablehlo.save_as_stablehlo(program, tmp_path / "model")
+    (tmp_path / "kept.cpp").write_text(KEPT)
+    library = PACKAGE / "lib"
+    run(
+        *("g++", "-std=c++20", tmp_path / "kept.cpp", "-o", tmp_path / "kept"),
+        *(f"-I{PACKAGE / 'include'}", f"-L{library}", "-ltorch_xla_serve"),
+        f"-Wl,-rpath,{library}",
+    )
+    (tmp_path / "cache").mkdir(mode=0o700)
+    environment = {"TORCH_XLA_CACHE_DIR": str(tmp_path / "cache"), "TORCH_XLA_MEMORY_PROGRAMS": "4"}
+    assert run(tmp_path / "kept", tmp_path / "model", **environment) == "00110"

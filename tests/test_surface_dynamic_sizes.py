@@ -202,3 +202,16 @@ def test_static_programs_are_written_as_2_9_reads_them(tmp_path):
     meta = json.loads((tmp_path / "functions" / "forward.meta").read_text())
     assert not {"dynamic_sizes", "changed_buffers"} & meta.keys()
     assert not (tmp_path / "functions" / "forward.template").exists()
+
+
+def test_sizes_used_last_are_kept(monkeypatch):
+    monkeypatch.setattr(stablehlo, "_MOST_CALLS", 4)
+    model = nn.Linear(3, 2)
+    program = exported(model, (torch.ones(2, 3),), ({0: Dim("batch", max=64)},))
+    module = exported_program_to_stablehlo(program)
+    for size in (*range(1, 12), 2):
+        x = torch.randn(size, 3)
+        same(module(x), model(x))
+        same(module(x[:1]), model(x[:1]))  # one that is asked for all the time
+        assert len(module._calls) <= 4
+    assert [int(key[1]) for key in module._calls] == [10, 11, 2, 1]

@@ -50,3 +50,24 @@ def test_importing_the_package_stays_cheap(fresh_python):
     assert [name for name in loaded if name.startswith((*heavy, "torch_xla.experimental.c"))] == []
     assert len(loaded) < 80, loaded
     assert "torch_xla" in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("core.xla_model.reduce_scatter", "channel_id use_global_device_ids"),
+        ("debug.metrics.counter_value", "name"),
+        ("debug.metrics.metric_data", "name"),
+        ("distributed.spmd.auto_policy", "mod_name mod mesh"),
+        ("experimental.distributed_checkpoint.CheckpointManager", "num_of_threads"),
+        ("experimental.stablehlo_custom_call.place_to_host", "t"),
+        ("experimental.stablehlo_custom_call.place_to_device", "t"),
+        ("experimental.xla_marker.deserialize_composite_attr", "attr"),
+        ("utils.dlpack.from_dlpack", "ext_tensor"),
+        ("utils.utils.as_list", "t"),
+    ],
+)
+def test_parameters_have_their_names(name: str, parameters: str) -> None:
+    module, _, function = name.rpartition(".")
+    signature = inspect.signature(getattr(importlib.import_module("torch_xla." + module), function))
+    assert set(parameters.split()) <= signature.parameters.keys()

@@ -42,7 +42,8 @@ TORCH_XLA_SERVE Array load_npy(const std::string& path, const std::string& dtype
 TORCH_XLA_SERVE void save_npy(const Array& array, const std::string& path);
 
 // A function of an exported folder, compiled (or taken from the cache), its weights on the device.
-// One with dynamic sizes is compiled by the first run with these sizes, once for each.
+// One with dynamic sizes is compiled by the first run with these sizes; TORCH_XLA_MEMORY_PROGRAMS
+// says how many sizes, those used last, are kept.
 class TORCH_XLA_SERVE Model {
  public:
   explicit Model(const std::string& folder, const std::string& function = "forward");

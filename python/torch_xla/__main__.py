@@ -4,6 +4,7 @@ import argparse
 import sys
 
 from torch_xla._internal.commands import COMMANDS, report
+from torch_xla._internal.commands.refusal import Refusal
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -16,7 +17,11 @@ def main(arguments: list[str] | None = None) -> int:
     for command in COMMANDS:
         command.add_to(commands)
     options = parser.parse_args(arguments)
-    return int(options.run(options))
+    try:
+        return int(options.run(options))
+    except Refusal as refusal:
+        print(refusal, file=sys.stderr)
+        return 1
 
 
 if __name__ == "__main__":

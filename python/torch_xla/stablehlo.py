@@ -52,6 +52,10 @@ __all__ = [
     "stablehlo_obj_hook",
 ]
 
+# With so many sizes and functions a module keeps what calls of them have in common. Their programs
+# are bounded as all are.
+_MOST_CALLS = 256
+
 
 class StableHLOGraphModule:
     """An exported program that can be called: `module(*args)` runs it on the device. Buffers that
@@ -62,7 +66,7 @@ class StableHLOGraphModule:
         self._functions = {function.meta.name: function for function in bundle.stablehlo_funcs}
         self._default_method = bundle.stablehlo_funcs[0].meta.name
         self._moved: dict[tuple[str, Any], torch.Tensor] = {}  # weights on the device
-        self._calls: dict[tuple[str, ...], _Call] = {}
+        self._calls: dict[tuple[str, ...], _Call] = {}  # those used last at the end
 
     def _function(self, name: str | None) -> StableHLOFunc:
         name = name or self._default_method
@@ -103,10 +107,14 @@ class StableHLOGraphModule:
         dynamic = meta.dynamic_sizes if template is not None else None
         symbols = {} if dynamic is None else symbol_values(dynamic, shapes)
         key = (meta.name, *map(str, symbols.values()))
-        if key not in self._calls:
+        call = self._calls.pop(key, None)
+        if call is None:
             text = specialised(template, symbols) if template else function.module_text()
-            self._calls[key] = _Call(text, meta.output_pytree_spec)
-        return self._calls[key]
+            call = _Call(text, meta.output_pytree_spec)
+            while len(self._calls) >= _MOST_CALLS:
+                self._calls.pop(next(iter(self._calls)), None)
+        self._calls[key] = call
+        return call
 
     def _input(
         self, location: InputLocation, signature: VariableSignature, leaves: list[Any]
@@ -120,6 +128,7 @@ class StableHLOGraphModule:
                 )
             given = leaves[location.position]
             tensor = given if isinstance(given, torch.Tensor) else torch.as_tensor(given)
+            signature.check(tensor, f"argument {location.position} of the program")
             return tensor.detach().to(device)
         if location.type_ == VariableType.PARAMETER:
             key: Any = location.name
@@ -130,7 +139,9 @@ class StableHLOGraphModule:
             key, source = location.position, self._bundle.additional_constants
         place = (location.type_.value, key)
         if place not in self._moved:
-            self._moved[place] = as_tensor(source[key], signature.dtype).to(device)
+            tensor = as_tensor(source[key], signature.dtype)
+            signature.check(tensor, f"the program's {location.type_.value} {key}")
+            self._moved[place] = tensor.to(device)
         return self._moved[place]
 
     def get_stablehlo_bytecode(self, method_name: str | None = None) -> bytes:

@@ -291,7 +291,6 @@ namespace {
 
 // How the program's arguments and results lie on its devices.
 void annotate(Builder& b, const Graph& graph) {
-  b.set_partitions(graph.partitions);
   for (size_t i = 0; i < b.parameter_count(); ++i) {
     ShardingPtr sharding =  // packed numbers are everywhere
         i < graph.input_shardings.size() ? graph.input_shardings[i] : Sharding::replicated();
@@ -313,6 +312,7 @@ LoweredModule lower_graph(const Graph& graph, const std::string& name,
   if (host_calls == HostCalls::IfFaster) {
     b.move_bits_of_bfloat16();
   }
+  b.set_partitions(graph.partitions);
   b.begin_function("main", true);
   Vals inputs;
   for (const NodePtr& input : graph.inputs) {

@@ -110,10 +110,18 @@ Val extreme(LowerContext& c, Val x, Dims dims, bool largest) {
   return reduce_to(c.b, Reduction(x, std::move(dims)), largest ? "maximum" : "minimum", init);
 }
 
-// As above, but NaN wins over every number: the plugin's own maximum loses it when vectorised.
+// As above, but NaN wins over every number: the plugin's own maximum loses it when vectorised. A
+// partitioned reduction ends with one between devices, which knows no other function than that.
 Val extreme_or_nan(LowerContext& c, Val x, Dims dims, bool largest) {
   if (!c10::isFloatingType(x.dtype()) || dims.empty()) {
     return extreme(c, x, std::move(dims), largest);
+  }
+  if (c.b.is_partitioned()) {
+    Val is_nan = c.b.compare("NE", x, x);
+    Val result = extreme(c, c.b.select(is_nan, c.b.full(0.0, x.type()), x), dims, largest);
+    Val any_nan = extreme(c, is_nan, std::move(dims), true);
+    double nan = std::numeric_limits<double>::quiet_NaN();
+    return c.b.select(any_nan, c.b.full(nan, result.type()), result);
   }
   Reduction r(x, std::move(dims));
   Val init = largest ? c.b.lowest(x.dtype()) : c.b.highest(x.dtype());

@@ -1,6 +1,8 @@
 #include "base/error.h"
 #include "base/mutex.h"
 #include "pjrt/client.h"
+#include "program/memory_cache.h"
+#include "program/memory_limit.h"
 #include "program/program.h"
 #include "serve/dtypes.h"
 #include "serve/json.h"
@@ -117,12 +119,13 @@ struct Model::State {
   // Parameters that a run replaces by what it returns after its outputs. Then runs take turns.
   std::vector<size_t> changed;
   Mutex turn;
-  Mutex programs_mutex;
-  std::map<Symbols, SizedPtr> programs GUARDED_BY(programs_mutex);
+  MemoryLimit limit;
+  MemoryCache<std::string, const Sized> programs{[this] { return limit.most(programs.size()); }};
 
-  // Throws if it does not take these.
-  SizedPtr sized(const std::vector<Array>& given) EXCLUDES(programs_mutex);
+  // Throw if it does not take these.
+  SizedPtr sized(const std::vector<Array>& given);
   void check(const std::vector<Array>& given, const Sized& program) const;
+  SizedPtr made(const std::vector<Array>& given, const Symbols& symbols) const;
 };
 
 void Model::State::check(const std::vector<Array>& given, const Sized& program) const {
@@ -137,37 +140,39 @@ void Model::State::check(const std::vector<Array>& given, const Sized& program) 
   }
 }
 
-// Compiled by the first run with these sizes; others go on meanwhile.
+// Compiled by the first run with these sizes, while others go on; those used last are kept.
 Model::State::SizedPtr Model::State::sized(const std::vector<Array>& given) {
-  if (!sizes) {
-    check(given, *example);
-    return example;
-  }
-  std::vector<Shape> shapes(example->parameters.size());
-  for (size_t i = 0; i < given.size(); ++i) {
-    shapes[parameter_of[i]] = given[i].type.shape;
-  }
-  const Symbols symbols = sizes->symbols(shapes);
-  {
-    const MutexLock lock(programs_mutex);
-    if (auto found = programs.find(symbols); found != programs.end()) {
-      check(given, *found->second);
-      return found->second;
+  SizedPtr found = example;
+  if (sizes) {
+    std::vector<Shape> shapes(example->parameters.size());
+    for (size_t i = 0; i < given.size(); ++i) {
+      shapes[parameter_of[i]] = given[i].type.shape;
     }
+    const Symbols symbols = sizes->symbols(shapes);
+    std::string key;
+    for (const auto& [symbol, value] : symbols) {
+      key += std::to_string(value) + " ";
+    }
+    found = programs.find_or_build(key, [&] { return made(given, symbols); });
   }
-  auto made = std::make_shared<Sized>(*example);
+  check(given, *found);
+  return found;
+}
+
+Model::State::SizedPtr Model::State::made(const std::vector<Array>& given,
+                                          const Symbols& symbols) const {
+  auto result = std::make_shared<Sized>(*example);
   const std::vector<Shape> parameters = sizes->parameters(symbols);
   for (size_t i = 0; i < parameters.size(); ++i) {
-    made->parameters.at(i).shape = parameters[i];
+    result->parameters.at(i).shape = parameters[i];
   }
-  check(given, *made);
+  check(given, *result);
   const std::vector<Shape> results = sizes->results(symbols);
   for (size_t i = 0; i < results.size(); ++i) {
-    made->results.at(i).shape = results[i];
+    result->results.at(i).shape = results[i];
   }
-  made->program = compile(function, specialised(text, symbols), made->results);
-  const MutexLock lock(programs_mutex);
-  return programs.try_emplace(symbols, std::move(made)).first->second;
+  result->program = compile(function, specialised(text, symbols), result->results);
+  return result;
 }
 
 Model::Model(const std::string& folder, const std::string& function)

@@ -93,6 +93,7 @@ class Builder {
   // concatenation in passes of their own, of a buffer of which one row is replaced all.
   void move_bits_of_bfloat16() { moves_bits_ = true; }
   void set_partitions(int64_t partitions) { partitions_ = partitions; }
+  bool is_partitioned() const { return partitions_ > 1; }
   Vals call(const std::string& function, const Vals& arguments,
             const std::vector<TensorType>& results);
 

@@ -1,12 +1,8 @@
 // The process's table of structures.
 
-#include "base/env.h"
-#include "base/mutex.h"
 #include "metrics/metrics.h"
-#include "pjrt/client.h"
-#include "pjrt/machine.h"
 #include "program/memory_cache.h"
-#include "tiers/mapping_watch.h"
+#include "program/memory_limit.h"
 #include "tiers/structure.h"
 
 #include <algorithm>
@@ -43,17 +39,8 @@ class Structures {
   }
 
  private:
-  size_t limit() {
-    auto limit = static_cast<size_t>(env::integer("TORCH_XLA_MEMORY_PROGRAMS"));
-    MutexLock lock(mutex_);
-    return mappings_.nearly_out() ? std::min(limit, cache_.size() / 2) : limit;
-  }
-
-  Mutex mutex_;
-  // Elsewhere than on the CPU a program is no code of this process.
-  MappingWatch mappings_ GUARDED_BY(mutex_){
-      &pjrt::mapping_count, pjrt::client().host_memory() ? pjrt::mapping_limit() : 0};
-  MemoryCache<Key, Structure, KeyHash> cache_{[this] { return limit(); }};
+  MemoryLimit limit_;
+  MemoryCache<Key, Structure, KeyHash> cache_{[this] { return limit_.most(cache_.size()); }};
 };
 
 }  // namespace

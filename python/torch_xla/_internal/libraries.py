@@ -11,7 +11,8 @@ Some modules are corrected once they are imported. Accelerate knows a process's 
 for TPUs only, and prints nothing without it; it gathers no Python objects where the device is XLA;
 there it looks for a model's parameters by name, which `torch.compile` changes. PyTorch's
 FlexAttention lists the devices it takes, and its attention over jagged tensors is composed of what
-this device has not. Transformers does not know when we trace.
+this device has not; what it distributes over a mesh is for several processes (`device_meshes`).
+Transformers does not know when we trace.
 """
 
 import contextlib
@@ -27,7 +28,7 @@ from typing import Any
 import torch
 
 from torch_xla import _XLAC
-from torch_xla._internal import jagged_attention, world
+from torch_xla._internal import device_meshes, jagged_attention, world
 from torch_xla._internal.devices import type_name
 
 _SWITCH = "USE_TORCH_XLA"
@@ -76,6 +77,7 @@ def _is_installed(path: str, module: str) -> bool:
 
 def install() -> None:
     sys.meta_path.insert(0, _Finder())
+    device_meshes.install()
     already = sys.modules.get("transformers.utils.import_utils")  # it comes before PyTorch
     if already is not None:
         _know_our_traces(already)
@@ -186,6 +188,7 @@ _CORRECTIONS: dict[str, Callable[[Any], None]] = {
     "accelerate.accelerator": _name_compiled_parameters,
     "accelerate.state": _number_processes,
     "accelerate.utils.operations": _gather_objects,
+    "torch.distributed.tensor._api": device_meshes.correct_dtensor,
     "torch.nested._internal.ops": jagged_attention.correct,
     "torch.nn.attention.flex_attention": _allow_flex_attention,
     "transformers.utils.import_utils": _know_our_traces,

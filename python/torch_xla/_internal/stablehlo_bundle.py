@@ -6,11 +6,13 @@ data/NAME      each parameter and buffer, as .npy; or weights.safetensors with a
 constants/N    what else the program reads
 """
 
+import contextlib
 import dataclasses
 import enum
 import importlib
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,6 +38,16 @@ class VariableSignature:
     shape: list[int]
     dtype: str
     dynamic_dims: list[int] = dataclasses.field(default_factory=list)
+
+    def check(self, tensor: torch.Tensor, name: str) -> None:
+        """Raises if it is something else, but for sizes where some are dynamic."""
+        given = f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
+        shape = list(tensor.shape) if self.dynamic_dims else self.shape
+        if given != f"{self.dtype}{shape}":
+            raise ValueError(
+                f"{name} must be {self.dtype}{shape}, and is {given}: convert it, or export the "
+                "program for what it is (torch.export.Dim for sizes that vary)"
+            )
 
 
 @dataclass
@@ -167,8 +179,19 @@ def _save_array(path: Path, value: Any) -> None:
 
 
 def _load_array(path: Path) -> Any:
-    with open(path, "rb") as file:
-        return np.load(file, allow_pickle=False)
+    with open(path, "rb") as file, _read(path):
+        return np.lib.format.read_array(file, allow_pickle=False)
+
+
+@contextlib.contextmanager
+def _read(path: Path) -> Iterator[None]:
+    """What fails inside is due to the file."""
+    try:
+        yield
+    except Exception as error:
+        raise ValueError(
+            f"{path} is damaged: save the program anew ({type(error).__name__}: {error})"
+        ) from error
 
 
 def _safetensors() -> Any:
@@ -230,9 +253,14 @@ def load(directory: "str | os.PathLike[str]") -> StableHLOModelBundle:
         )
     functions = []
     for path in metas:
-        meta = json.loads(path.read_text(), object_hook=stablehlo_obj_hook)
+        with _read(path):
+            meta = json.loads(path.read_text(), object_hook=stablehlo_obj_hook)
+            if not isinstance(meta, StableHLOFunctionMeta):
+                raise ValueError("it says nothing of a function")
         bytecode, text = path.with_suffix(".bytecode"), path.with_suffix(".mlir")
         template = path.with_suffix(".template")
+        if not any(program.exists() for program in (bytecode, text, template)):
+            raise FileNotFoundError(f"{root} has no program: there is neither {text} nor bytecode")
         functions.append(
             StableHLOFunc(
                 meta,
@@ -243,7 +271,9 @@ def load(directory: "str | os.PathLike[str]") -> StableHLOModelBundle:
         )
     data, constants = root / "data", root / "constants"
     if (root / _WEIGHTS).exists():
-        weights = _safetensors().load_file(root / _WEIGHTS)
+        safetensors = _safetensors()
+        with _read(root / _WEIGHTS):
+            weights = safetensors.load_file(root / _WEIGHTS)
     else:
         weights = {path.name: _load_array(path) for path in sorted(data.glob("*"))}
     numbers = sorted(int(path.name) for path in constants.glob("*"))

@@ -130,6 +130,8 @@ def reduce_scatter(
     groups: Groups = None,
     output: Any = None,
     pin_layout: bool = True,
+    channel_id: int | None = None,
+    use_global_device_ids: bool | None = None,
 ) -> Any:
     """The reduced value's part of this member along `scatter_dim`; of a list, a list of them."""
     members = world.group_of(groups)

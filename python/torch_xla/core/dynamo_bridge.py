@@ -19,6 +19,7 @@ from torch.utils import _pytree
 from torch_xla import _XLAC
 from torch_xla._dynamo import config
 from torch_xla._internal.devices import existing_device, type_name
+from torch_xla.distributed.spmd.xla_sharding import unwrap_sharded_tensor
 
 __all__ = ["extract_compiled_graph"]
 
@@ -56,6 +57,10 @@ def _launcher(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     def launch(*args: Any) -> Any:
         if config.skip_input_data_check:
             _check_there(name, args)
+        if (
+            _XLAC.spmd_enabled()
+        ):  # PyTorch's check of custom operators stops at types that it does not know
+            args = tuple(map(unwrap_sharded_tensor, args))
         return graph.launch(program, *args)
 
     return launch

@@ -13,9 +13,9 @@ def counter_names() -> list[str]:
     return _XLAC.counter_names()
 
 
-def counter_value(counter_name: str) -> int | None:
+def counter_value(name: str) -> int | None:
     """The value of a counter; None if it has not counted."""
-    return _XLAC.counter_value(counter_name)
+    return _XLAC.counter_value(name)
 
 
 def metric_names() -> list[str]:
@@ -23,10 +23,10 @@ def metric_names() -> list[str]:
 
 
 def metric_data(
-    metric_name: str,
+    name: str,
 ) -> tuple[int, float, list[tuple[float, float]]] | None:
     """Number of samples, their sum, and the latest ones as (time, value); None if none came."""
-    return _XLAC.metric_data(metric_name)
+    return _XLAC.metric_data(name)
 
 
 def clear_counters() -> None:

@@ -65,16 +65,16 @@ def extract_custom_call_outputs_shape_dtype(
     return [v.shape for v in values], [v.dtype for v in values]
 
 
-def place_to_host(a: torch.Tensor) -> torch.Tensor:
+def place_to_host(t: torch.Tensor) -> torch.Tensor:
     """The tensor in the host's memory, where XLA knows several kinds of memory and both programs
     and gradients move it back (`place_to_device`) before they compute with it. Where the device's
     memory is the host's, it is there."""
-    return _placed(a, "pinned_host")
+    return _placed(t, "pinned_host")
 
 
-def place_to_device(a: torch.Tensor) -> torch.Tensor:
+def place_to_device(t: torch.Tensor) -> torch.Tensor:
     """The tensor in the device's memory again."""
-    return _placed(a, "device")
+    return _placed(t, "device")
 
 
 def _placed(a: torch.Tensor, kind: str) -> torch.Tensor:

@@ -79,11 +79,11 @@ def serialize_composite_attr(attr: _Attributes) -> tuple[Any, ...] | None:
     return None if attr is None else tuple(part for item in attr.items() for part in item)
 
 
-def deserialize_composite_attr(flattened: tuple[Any, ...] | None) -> _Attributes:
+def deserialize_composite_attr(attr: tuple[Any, ...] | None) -> _Attributes:
     """The other way round."""
-    if flattened is None:
+    if attr is None:
         return None
-    return dict(zip(flattened[::2], flattened[1::2], strict=True))
+    return dict(zip(attr[::2], attr[1::2], strict=True))
 
 
 def _attribute(value: Any) -> str:

@@ -13,6 +13,6 @@ def to_dlpack(xla_tensor: torch.Tensor) -> Any:
     return torch._C._to_dlpack(xla_tensor.detach().cpu())
 
 
-def from_dlpack(ext_data: Any) -> torch.Tensor:
+def from_dlpack(ext_tensor: Any) -> torch.Tensor:
     """An xla tensor with the contents of a DLPack capsule or of an object with `__dlpack__`."""
-    return torch.utils.dlpack.from_dlpack(ext_data).to("xla")
+    return torch.utils.dlpack.from_dlpack(ext_tensor).to("xla")

@@ -30,11 +30,14 @@ def load_save_model_and_inference(path: str, args: Sequence[Any]) -> Any:
 
 
 def compare_exported_program_and_saved_model_result(
-    ep: torch.export.ExportedProgram, saved_model_path: str, args: Sequence[torch.Tensor]
+    ep: torch.export.ExportedProgram,
+    saved_model_path: str,
+    args: Sequence[torch.Tensor],
+    atol: float = 1e-5,
 ) -> None:
     """Asserts that an exported program and the saved model made of it give the same."""
     expected = ep.module()(*args)
     found = load_save_model_and_inference(saved_model_path, [arg.numpy() for arg in args])
     expected = expected if isinstance(expected, (tuple, list)) else (expected,)
     for want, got in zip(expected, found, strict=True):
-        torch.testing.assert_close(torch.as_tensor(got.numpy()), want)
+        torch.testing.assert_close(torch.as_tensor(got.numpy()), want, atol=atol, rtol=1e-5)

@@ -110,8 +110,8 @@ class _Rewriter:
         return result
 
 
-def as_list(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, list | tuple) else [value]
+def as_list(t: Any) -> list[Any]:
+    return list(t) if isinstance(t, list | tuple) else [t]
 
 
 def getenv_as(name: str, type: Callable[[str], Any], defval: Any = None) -> Any:

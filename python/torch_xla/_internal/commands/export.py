@@ -1,9 +1,10 @@
 """`python -m torch_xla export` and `run`: programs of torch.export as StableHLO."""
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
+
+from torch_xla._internal.commands.refusal import Refusal, refused
 
 
 def add_to(commands: Any) -> None:
@@ -24,35 +25,60 @@ def run_export(options: argparse.Namespace) -> int:
 
     from torch_xla.stablehlo import StableHLOExportOptions, save_as_stablehlo
 
-    program = torch.export.load(options.program)
-    save_as_stablehlo(
-        program, options.folder, StableHLOExportOptions(weights_format=options.weights)
-    )
+    if not Path(options.program).is_file():
+        raise Refusal(f"there is no file {options.program}")
+    try:
+        program = torch.export.load(options.program)
+    except Exception as error:
+        raise Refusal(
+            f"{options.program} is not what torch.export.save writes: export the model with "
+            "torch.export.export, and save that"
+        ) from error
+    with refused(f"export {options.program} to {options.folder}"):
+        save_as_stablehlo(
+            program, options.folder, StableHLOExportOptions(weights_format=options.weights)
+        )
     print(f"wrote {options.folder}")
     return 0
 
 
 def run_program(options: argparse.Namespace) -> int:
     import numpy as np
-    import torch
     from torch.utils import _pytree
 
+    from torch_xla._internal.stablehlo_bundle import as_array
     from torch_xla.stablehlo import StableHLOGraphModule
 
-    module = StableHLOGraphModule.load(options.folder)
+    with refused(f"load {options.folder}"):
+        module = StableHLOGraphModule.load(options.folder)
     wanted = module.argument_count()
     if len(options.inputs) != wanted:
-        print(f"{options.folder} takes {wanted} inputs, got {len(options.inputs)}", file=sys.stderr)
-        return 1
-    inputs = [torch.from_numpy(np.load(path, allow_pickle=False)) for path in options.inputs]
-    results = _pytree.tree_leaves(module.evaluate_flat(inputs))
-    for number, result in enumerate(results):
-        host = result.cpu()
+        raise Refusal(f"{options.folder} takes {wanted} inputs, got {len(options.inputs)}")
+    inputs = [_read_array(path) for path in options.inputs]
+    with refused(f"run {options.folder}"):
+        results = [result.cpu() for result in _pytree.tree_leaves(module.evaluate_flat(inputs))]
+    for number, host in enumerate(results):
         print(f"output {number}: {str(host.dtype).removeprefix('torch.')}{list(host.shape)}")
         if options.output is not None:
-            folder = Path(options.output)
-            folder.mkdir(parents=True, exist_ok=True)
-            np.save(folder / f"{number}.npy", host.numpy())
+            with refused(f"write to {options.output}"):
+                folder = Path(options.output)
+                folder.mkdir(parents=True, exist_ok=True)
+                np.save(folder / f"{number}.npy", as_array(host))
         elif host.numel() <= 1000:
             print(host)
     return 0
+
+
+def _read_array(path: str) -> Any:
+    import numpy as np
+    import torch
+
+    if not Path(path).is_file():
+        raise Refusal(f"there is no file {path}")
+    try:
+        with open(path, "rb") as file:
+            return torch.from_numpy(np.lib.format.read_array(file, allow_pickle=False))
+    except (ValueError, TypeError, EOFError) as error:
+        raise Refusal(
+            f"{path} is not an array of numbers as numpy.save writes it: {error}"
+        ) from error

@@ -1,5 +1,6 @@
 """Meshes: the devices of all processes as an array whose axes have names."""
 
+import ast
 import itertools
 import os
 from collections import OrderedDict
@@ -106,8 +107,8 @@ class Mesh:
         used = list(itertools.chain.from_iterable(axes))
         if len(set(used)) != len(used):
             raise ShardingError(
-                f"the spec {tuple(partition_spec)} uses an axis of {self} more than once: an axis "
-                "can shard one dimension"
+                f"the spec {tuple(partition_spec)} uses an axis of {self!r} more than once: an "
+                "axis can shard one dimension"
             )
         return axes
 
@@ -121,8 +122,8 @@ class Mesh:
         if isinstance(dim, (int, np.integer)) and 0 <= dim < len(self.mesh_shape):
             return [int(dim)]
         raise ShardingError(
-            f"the spec {tuple(partition_spec)} names {dim!r}, which is not an axis of {self}: use "
-            f"one of {self._names}, an index below {len(self.mesh_shape)}, a tuple of them, "
+            f"the spec {tuple(partition_spec)} names {dim!r}, which is not an axis of {self!r}: "
+            f"use one of {self._names}, an index below {len(self.mesh_shape)}, a tuple of them, "
             "or None"
         )
 
@@ -141,7 +142,21 @@ class Mesh:
         return f"Mesh({axes})"
 
     def __str__(self) -> str:
-        return repr(self)
+        return str(
+            {
+                "device_ids": self.device_ids.tolist(),
+                "mesh_shape": self.mesh_shape,
+                "axis_names": self.axis_names,
+            }
+        )
+
+    @classmethod
+    def from_str(cls, mesh_str: str) -> "Mesh | None":
+        """The mesh of which this is `str`; None of another text."""
+        try:
+            return cls(**ast.literal_eval(mesh_str))
+        except (ValueError, SyntaxError, TypeError):
+            return None
 
 
 class HybridMesh(Mesh):
@@ -242,12 +257,23 @@ def get_global_mesh() -> Mesh | None:
 
 
 def as_mesh(mesh: Any) -> Mesh:
-    """A Mesh, or a torch.distributed DeviceMesh as one."""
+    """A Mesh, or a torch.distributed DeviceMesh as one. A slice of a DeviceMesh (`mesh["tp"]`) is
+    the whole one with the slice's axes first, so that its numbers and names of axes hold."""
     if isinstance(mesh, Mesh):
         return mesh
     ids, names = getattr(mesh, "mesh", None), getattr(mesh, "mesh_dim_names", None)
     if not isinstance(ids, torch.Tensor):
         raise ShardingError(f"expected a Mesh or a DeviceMesh, got {type(mesh).__name__}")
+    root = mesh._get_root_mesh()
+    if root.size() > mesh.size():
+        names, others = names or (), root.mesh_dim_names or ()
+        if not set(names) <= set(others):
+            raise ShardingError(
+                f"{mesh!r} was flattened from a part of {root!r}: slice the axes {others} instead, "
+                "and shard a dimension over several of them by a placement for each"
+            )
+        names = (*names, *(name for name in others if name not in names))
+        ids = root.mesh.permute([others.index(name) for name in names])
     return Mesh(ids.numpy(), tuple(ids.shape), names)
 
 

@@ -79,8 +79,8 @@ def _wrapped(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         plain = value.device.type == "xla" and not isinstance(value, XLAShardedTensor)
         return value.as_subclass(XLAShardedTensor) if plain else value
-    if type(value) in (tuple, list):
-        return type(value)(_wrapped(part) for part in value)
+    if type(value) in (tuple, list) or type(value).__module__ == "torch.return_types":
+        return type(value)([_wrapped(part) for part in value])
     return value
 
 
@@ -90,8 +90,9 @@ class XLAShardedTensor(torch.Tensor):
 
     mesh_shape: tuple[int, ...] | None = None
     partition_spec: Sequence[Any] | None = None
-    _devices: Sequence[int] = ()  # of the mesh, in its order
-    _axes: Sequence[Sequence[int]] = ()  # the numbers of the axes that shard each dimension
+    _given_mesh: Any = None  # what it was marked on, or an operand of its operation: of either kind
+    # The numbers of the axes that shard each dimension, if it was marked.
+    _axes: Sequence[Sequence[int]] | None = None
 
     @classmethod
     def __torch_function__(
@@ -102,8 +103,12 @@ class XLAShardedTensor(torch.Tensor):
             if func in get_default_nowrap_functions():
                 return result
             result = _wrapped(result)
-            if func in _COPIES and isinstance(result, XLAShardedTensor):
+            if isinstance(result, XLAShardedTensor) and func in _COPIES:
                 result._lie_as(args[0])
+            several = isinstance(result, tuple | list)
+            for part in result if several else (result,):
+                if isinstance(part, XLAShardedTensor) and part._given_mesh is None:
+                    part._given_mesh = _mesh_among(args)
             return result
 
     @staticmethod
@@ -129,7 +134,7 @@ class XLAShardedTensor(torch.Tensor):
 
     def _lie_as(self, other: "XLAShardedTensor") -> None:
         self.mesh_shape, self.partition_spec = other.mesh_shape, other.partition_spec
-        self._devices, self._axes = other._devices, other._axes
+        self._given_mesh, self._axes = other._given_mesh, other._axes
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "XLAShardedTensor":
         if id(self) in memo:
@@ -143,8 +148,16 @@ class XLAShardedTensor(torch.Tensor):
         memo[id(self)] = copied.requires_grad_(self.requires_grad)
         if self.grad is not None:
             copied.grad = copy.deepcopy(self.grad, memo)
+        memo[id(self._given_mesh)] = self._given_mesh  # a mesh is no part of its tensors
         copied.__dict__ = copy.deepcopy(self.__dict__, memo)
         return copied
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Files hold the whole tensor, which anybody can load."""
+        if not isinstance(self, torch.nn.Parameter):
+            return self.global_tensor.__reduce_ex__(protocol)  # type: ignore[no-untyped-call]
+        parameter = torch.nn.Parameter(self.global_tensor.detach(), self.requires_grad)
+        return parameter.__reduce_ex__(protocol)  # type: ignore[no-untyped-call]
 
     @property
     def global_tensor(self) -> torch.Tensor:
@@ -172,53 +185,80 @@ class XLAShardedTensor(torch.Tensor):
         _XLAC.load_local_shards(self, [shard.data for shard in shards])
 
     @property
-    def _spec(self) -> Any:
-        """How it lies, in the words of torch.distributed.tensor: a DTensorSpec."""
+    def device_mesh(self) -> Any:
+        """The DeviceMesh that it lies on."""
         from torch.distributed.device_mesh import DeviceMesh
-        from torch.distributed.tensor import Replicate, Shard
-        from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 
-        if self.mesh_shape is None:
+        mesh = self._mesh()
+        if mesh is None:
             raise ValueError(
                 "Placements not available: XLAShardedTensor requires mesh_shape and "
                 "partition_spec to be set. Use mark_sharding() to properly initialize sharding "
                 "information."
             )
-        mesh = DeviceMesh("xla", torch.tensor(self._devices).reshape(self.mesh_shape))
-        placements: list[Any] = [Replicate()] * len(self.mesh_shape)
-        for dim, axes in enumerate(self._axes):
-            for axis in axes:
-                placements[axis] = Shard(dim)
-        meta = TensorMeta(self.shape, self.stride(), self.dtype)
-        return DTensorSpec(mesh, tuple(placements), tensor_meta=meta)
+        if isinstance(mesh, DeviceMesh):
+            return mesh
+        ids = torch.from_numpy(mesh.get_logical_mesh())
+        return DeviceMesh("xla", ids, mesh_dim_names=mesh.axis_names)
+
+    def _mesh(self) -> Any:
+        """What it was marked on, or would be by its `mesh_shape`."""
+        if self._given_mesh is None and self.mesh_shape is not None:
+            from torch_xla.distributed.spmd.mesh import Mesh
+
+            mesh = Mesh(range(runtime.global_runtime_device_count()), self.mesh_shape)
+            self._given_mesh, self._axes = mesh, mesh.translate(self.partition_spec or ())
+        return self._given_mesh
 
     @property
-    def placements(self) -> Any:
-        return self._spec.placements
+    def _spec(self) -> Any:
+        """How it lies, in the words of torch.distributed.tensor: a DTensorSpec."""
+        from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
+
+        meta = TensorMeta(self.shape, self.stride(), self.dtype)
+        return DTensorSpec(self.device_mesh, self.placements, tensor_meta=meta)
+
+    @property
+    def placements(self) -> tuple[Any, ...]:
+        """One for each axis of `device_mesh`. A result that nobody marked lies as XLA chooses:
+        `Undecided()` until it is computed."""
+        from torch_xla.distributed.spmd.placements import placements_of
+
+        mesh = self.device_mesh
+        return placements_of(self, mesh, self._axes)
 
     def redistribute(
         self, device_mesh: Any = None, placements: Sequence[Any] | None = None, **_: Any
     ) -> "XLAShardedTensor":
         """The same values, lying as `placements` say on the mesh, by default its own; this tensor
         stays as it is."""
-        from torch_xla.distributed.spmd.api import xla_distribute_tensor
+        from torch_xla.distributed.spmd.api import distributed_copy
 
-        if device_mesh is None and self.mesh_shape is not None:
-            device_mesh = self._spec.mesh
-        unmarked = self.global_tensor.clone()
-        _XLAC._xla_clear_sharding(unmarked)
-        return xla_distribute_tensor(unmarked, device_mesh, placements)
+        device_mesh = self._mesh() if device_mesh is None else device_mesh
+        return distributed_copy(self, device_mesh, placements)
 
     def to_local(self, **_: Any) -> torch.Tensor:
         """What this process has of the tensor, as a plain one, with gradients: all of it, since one
         process drives the whole mesh. What each device has are its `local_shards`."""
         return self.global_tensor
 
+    def full_tensor(self, **_: Any) -> torch.Tensor:
+        """The whole on each device, as a plain tensor, with gradients."""
+        return self.global_tensor if self._mesh() is None else self.redistribute().to_local()
+
     def full(self) -> torch.Tensor:
         """The whole tensor on the CPU."""
         return self.global_tensor.detach().cpu()
 
-    full_tensor = full
+
+def _mesh_among(arguments: Sequence[Any]) -> Any:
+    """The mesh of the first operand that has one."""
+    for argument in arguments:
+        nested = isinstance(argument, tuple | list)
+        mesh = _mesh_among(argument) if nested else getattr(argument, "_given_mesh", None)
+        if mesh is not None:
+            return mesh
+    return None
 
 
 _COPIES = {

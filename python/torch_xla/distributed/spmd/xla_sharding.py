@@ -73,11 +73,11 @@ def mark_sharding(
 def _mark(
     t: torch.Tensor, mesh: "Mesh | DeviceMesh", partition_spec: PartitionSpec, mark: Any
 ) -> XLAShardedTensor:
-    mesh = as_mesh(mesh)
+    given, mesh = mesh, as_mesh(mesh)
     _check_spec(t, mesh, partition_spec)
     mark(t, mesh.get_op_sharding(partition_spec))
     marked = wrap_as_sharded_tensor(t, mesh.mesh_shape, tuple(partition_spec))
-    marked._devices, marked._axes = mesh.device_ids.tolist(), mesh.translate(partition_spec)
+    marked._given_mesh, marked._axes = given, mesh.translate(partition_spec)
     _mark_gradients_of(t)
     _mark_gradients_of(marked)
     return marked
@@ -89,7 +89,7 @@ def _check_spec(t: torch.Tensor, mesh: Mesh, partition_spec: PartitionSpec) -> N
     if len(partition_spec) != t.dim():
         raise ShardingError(
             f"the spec {tuple(partition_spec)} has {len(partition_spec)} entries for a tensor of "
-            f"shape {tuple(t.shape)} on {mesh}: give one per dimension"
+            f"shape {tuple(t.shape)} on {mesh!r}: give one per dimension"
         )
 
 
@@ -194,6 +194,7 @@ def wrap_as_sharded_tensor(
         return XLAShardedTensor(t, mesh_shape, partition_spec)
     if mesh_shape is not None:
         t.mesh_shape, t.partition_spec = mesh_shape, partition_spec
+        t._given_mesh = t._axes = None
     return t
 
 

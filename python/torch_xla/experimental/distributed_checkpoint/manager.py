@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
+from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
@@ -24,6 +25,7 @@ class CheckpointManager:
         save_interval: int,
         max_to_keep: int = 0,
         max_pending_async: int = 1,
+        num_of_threads: int = 1,
         process_group: Any = None,
         chkpt_on_preemption: bool = False,
     ) -> None:
@@ -34,6 +36,7 @@ class CheckpointManager:
         self._path = Path(path)
         self._save_interval = save_interval
         self._max_to_keep = max_to_keep
+        self._threads = num_of_threads
         self._process_group = process_group
         self._pending: threading.Thread | None = None
         self._failure: BaseException | None = None
@@ -41,6 +44,10 @@ class CheckpointManager:
     def all_steps(self) -> list[int]:
         """The steps of which there is a complete checkpoint."""
         return sorted(int(done.parent.name) for done in self._path.glob("[0-9]*/.metadata"))
+
+    def reached_preemption(self, step: int) -> bool:
+        """Whether the process was told to end (`chkpt_on_preemption`): it is not asked."""
+        return False
 
     def should_save(self, step: int) -> bool:
         return step % self._save_interval == 0
@@ -89,7 +96,7 @@ class CheckpointManager:
     def _write(self, step: int, state_dict: dict[str, Any], planner: Any) -> None:
         save(
             state_dict,
-            checkpoint_id=str(self._path / str(step)),
+            storage_writer=FileSystemWriter(self._path / str(step), thread_count=self._threads),
             planner=planner,
             process_group=self._process_group,
             no_dist=not dist.is_initialized(),

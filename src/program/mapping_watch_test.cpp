@@ -1,4 +1,4 @@
-#include "tiers/mapping_watch.h"
+#include "program/mapping_watch.h"
 
 #include <gtest/gtest.h>
 
