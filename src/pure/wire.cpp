@@ -168,8 +168,10 @@ class Wiring {
   }
 
   void wire_results() REQUIRES(trace_mutex) {
-    for (const at::Tensor& tensor : trace_.results) {
+    for (size_t i = 0; i < trace_.results.size(); ++i) {
+      const at::Tensor& tensor = trace_.results[i];
       PureEntry::Result result;
+      result.same = earlier_result(trace_.results, i);
       result.dtype = tensor.scalar_type();
       result.sizes.assign(tensor.sizes().begin(), tensor.sizes().end());
       result.strides.assign(tensor.strides().begin(), tensor.strides().end());
@@ -309,6 +311,7 @@ class Wiring {
       gradient.saved.push_back(saved);
     }
     gradient.tangents = trace_.differentiable;
+    gradient.refused = trace_.refused;
     int32_t output = 0;
     for (size_t i = 0; i < trace_.sources.size(); ++i) {
       const at::Tensor& value = trace_.gradients[i];
@@ -393,6 +396,15 @@ bool is_made_of_argument(const Trace& trace, const at::Tensor& tensor) {
   // Arguments have storage objects of their own during the trace.
   return std::any_of(trace.arguments.begin(), trace.arguments.end(),
                      [&](const at::Tensor& leaf) { return leaf.is_alias_of(tensor); });
+}
+
+int32_t earlier_result(const Tensors& results, size_t index) {
+  for (size_t i = 0; i < index; ++i) {
+    if (results[i].is_same(results[index])) {
+      return static_cast<int32_t>(i);
+    }
+  }
+  return -1;
 }
 
 std::shared_ptr<PureEntry> wire_entry(const std::string& name, const Trace& trace,

@@ -19,8 +19,9 @@ struct Trace {
   };
   std::vector<Source> sources;          // what gradients flow to
   std::vector<int32_t> differentiable;  // results they come from
-  Tensors tangents;                     // parallel to `differentiable`
-  Tensors gradients;                    // parallel to `sources`
+  std::vector<PureEntry::Refused> refused;
+  Tensors tangents;   // parallel to `differentiable`
+  Tensors gradients;  // parallel to `sources`
   // Leaves whose gradients the function may have changed.
   struct Leaf {
     PureEntry::Place place;
@@ -35,6 +36,9 @@ struct Trace {
 
 // Is it an argument, or derived from one by the trace?
 bool is_made_of_argument(const Trace& trace, const at::Tensor& tensor);
+
+// Which of the results before this one is the same tensor; -1: none.
+int32_t earlier_result(const Tensors& results, size_t index);
 
 // A graph as a function of modules.
 std::shared_ptr<Computation> make_computation(const std::string& name, Graph graph);
