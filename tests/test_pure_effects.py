@@ -41,8 +41,8 @@ def test_hooks_on_what_is_outside_are_refused_and_others_kept() -> None:
     pure = assume_pure(hooked)
     pure(x, torch.neg).sum().backward()
     assert x.grad is not None and x.grad.tolist() == [-2, -2, -2]
+    closed_over = torch.ones(3, device="xla", requires_grad=True)
     for view in (lambda x: x, lambda x: x.view(3, 1), lambda x: closed_over[1:]):
-        closed_over = torch.ones(3, device="xla", requires_grad=True)
         with pytest.raises(RuntimeError, match="registers a hook on an argument"):
             pure(x, view)
 

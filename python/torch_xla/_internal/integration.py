@@ -244,7 +244,7 @@ def _seed_with_torch() -> None:
 
 
 def _accept_optimizers() -> None:
-    """PyTorch lists the devices on which optimizers may be fused, or count their steps, and on which
+    """PyTorch lists the devices on which optimizers may be fused or count their steps, and on which
     lists of tensors are worked on as a whole."""
     utils = torch.utils._foreach_utils
     utils._get_foreach_kernels_supported_devices = _with_this_device(

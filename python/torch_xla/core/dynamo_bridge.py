@@ -188,7 +188,7 @@ class _ToHost:
             return tensor.cpu()
         key = tensor.untyped_storage()._cdata
         if key not in self._storages:
-            self._storages[key] = tensor.untyped_storage().cpu()
+            self._storages[key] = tensor.untyped_storage().cpu()  # type: ignore[no-untyped-call]
         place = (tensor.storage_offset(), tensor.size(), tensor.stride())
         return torch.empty(0, dtype=tensor.dtype).set_(self._storages[key], *place)  # type: ignore[call-overload, no-any-return]
 
