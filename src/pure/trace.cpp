@@ -272,7 +272,7 @@ class Tracer {
     for (size_t i = 0; i < trace_.results.size(); ++i) {
       const at::Tensor& result = trace_.results[i];
       if (result.requires_grad() && result.grad_fn() != nullptr &&
-          state_of(result)->scope == scope_ && earlier_result(trace_.results, i) < 0) {
+          state_of(result)->scope == scope_) {
         trace_.differentiable.push_back(static_cast<int32_t>(i));
       }
     }

@@ -69,6 +69,16 @@ void order_inputs(Graph& graph, const std::vector<NodePtr>& wanted) {
   graph.inputs = wanted;
 }
 
+// Which of the results before this one is the same tensor; -1: none.
+int32_t earlier_result(const Tensors& results, size_t index) {
+  for (size_t i = 0; i < index; ++i) {
+    if (results[i].is_same(results[index])) {
+      return static_cast<int32_t>(i);
+    }
+  }
+  return -1;
+}
+
 class Wiring {
  public:
   Wiring(const std::string& name, const Trace& trace, const Tensors& arguments)
@@ -396,15 +406,6 @@ bool is_made_of_argument(const Trace& trace, const at::Tensor& tensor) {
   // Arguments have storage objects of their own during the trace.
   return std::any_of(trace.arguments.begin(), trace.arguments.end(),
                      [&](const at::Tensor& leaf) { return leaf.is_alias_of(tensor); });
-}
-
-int32_t earlier_result(const Tensors& results, size_t index) {
-  for (size_t i = 0; i < index; ++i) {
-    if (results[i].is_same(results[index])) {
-      return static_cast<int32_t>(i);
-    }
-  }
-  return -1;
 }
 
 std::shared_ptr<PureEntry> wire_entry(const std::string& name, const Trace& trace,

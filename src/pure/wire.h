@@ -37,9 +37,6 @@ struct Trace {
 // Is it an argument, or derived from one by the trace?
 bool is_made_of_argument(const Trace& trace, const at::Tensor& tensor);
 
-// Which of the results before this one is the same tensor; -1: none.
-int32_t earlier_result(const Tensors& results, size_t index);
-
 // A graph as a function of modules.
 std::shared_ptr<Computation> make_computation(const std::string& name, Graph graph);
 
