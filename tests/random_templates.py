@@ -2,13 +2,14 @@
 
 import re
 
-# Fields: x any tensor, f floating, i integral, b bool, c complex, r that takes part in autograd,
-# e whose values are exact; y broadcasts with the first one; w may be written (o: of the dtype and
-# sizes of the first); d, D its dimensions; n an index in d, s a number, k a small one; I an
-# index of the first, R one that reads values, J of device tensors; p a permutation, t a dtype.
+# Fields: x any tensor, f floating, i integral, b bool, c complex, r that takes part in autograd, e
+# whose values are exact, o complex of no uncertain angle; y broadcasts with the first one; w may
+# be written; d, D its dimensions; n an index in d, s a number, k a small one; I an index of the
+# first, R one that reads values, J of device tensors; p a permutation, t a dtype.
 # Left out, since a rounding error or PyTorch's own freedom would decide: bytes and logarithms of
-# numbers that are not exact; writes to the parts of `unsafe_chunk`, which need not be views; hooks
-# on a view whose `grad_fn` nobody has seen since its base was written (they crash on the CPU, too).
+# numbers that are not exact; products written over their factors; writes to the parts of
+# `unsafe_chunk`, which need not be views; hooks on a view whose `grad_fn` nobody has seen since
+# its base was written (they crash on the CPU, too).
 VIEWS = """
 {x}[{I}] | {x}[{I}] | {x}[{I}] | {x}.transpose({d}, {D}) | {x}.permute({p}) | {x}.unsqueeze({d})
 {x}.squeeze() | {x}.squeeze({d}) | {x}.flatten() | {x}.reshape(-1) | {x}.expand(2, *{v}.shape)
@@ -50,7 +51,8 @@ torch._foreach_add_([{w}, {v}.clone()], {k}) | torch._foreach_mul_([{w}], [{y}])
 {w}.where({M}, {s}) | {w}[{lead}] = {s} | {w}[..., ::2] -= {k} | {w}[...] = {y}
 {w}.floor_divide_({k}) | {w}.put_({ix} * 0, {v}.flatten()[:1].expand({ix}.shape[0]))
 {w}.masked_scatter_({M}, {v} * 2) | torch.sum({v}, {d}, out={w}) | {w}.resize_({v}.shape)
-{w}.requires_grad_() | {w}.unbind({d})[0].add_({k}) | {w}.baddbmm_({v}, {v}) | {w}.cumprod_({d})
+{w}.requires_grad_() | {w}.unbind({d})[0].add_({k})
+{w}.baddbmm_({v}.clone(), {v}.clone()) | {w}.cumprod_({d})
 {w}.view(torch.uint8)[...] = 0 | torch._neg_view({w}).add_({k}) | {w}.real.add_({k})
 {w}.T.zero_() | {w} += {y} | {w} *= {k}
 """
@@ -66,7 +68,7 @@ torch.where({b}, {y}, {y}) | {e}.floor() | {e}.to(torch.{t}) | {e}.to(torch.{t})
 {x}.pow({k}) | {x} ** 3 | {x}.atan2({y}) | {x}.isnan() | {x}.isfinite() | {x}.nan_to_num()
 {e}.fmod({k}) | {e}.round() | {e}.trunc() | torch.clamp({x}, min={y}) | {x}.clamp(max={k})
 {i} << 1 | {i} >> 1 | {f}.softmax({d}) | {f}.log_softmax({d}) | torch.rsub({x}, {y})
-{x}.type_as({y}) | {x}.reciprocal() | {c}.angle() | {c}.abs() | {x}.sgn()
+{x}.type_as({y}) | {x}.reciprocal() | {o}.angle() | {c}.abs() | {x}.sgn()
 {x} + torch.tensor({s}) | {x} * torch.tensor({s}, dtype=torch.{t})
 {x}.addcdiv({y}, {y}.abs() + 1) | {f}.sqrt() | {x}.positive() | {x} + {s}j
 torch.logaddexp({x}, {y}) | torch.heaviside({e}, {e2}) | torch.copysign({x}, {y})
@@ -141,7 +143,8 @@ MORE_WRITES = """
 {w}.scatter_reduce_({d}, {v}.long() * 0, {v}.clone(), "sum", include_self=False)
 {w}.scatter_reduce_({d}, {v}.long() * 0, {v}.clone(), "amax")
 {w}.index_reduce_({d}, {ix}, {v}.index_select({d}, {ix}), "amin") | {w}.nan_to_num_(1, 2, 3)
-{w}.addmm_({v}, {v}) | {w}.addr_({v}[0], {v}[0]) | {w}.addmv_({x}, {x2}) | {w}.addbmm_({x}, {x2})
+{w}.addmm_({v}.clone(), {v}.clone()) | {w}.addr_({v}[0].clone(), {v}[0].clone())
+{w}.addmv_({x}.clone(), {x2}.clone()) | {w}.addbmm_({x}.clone(), {x2}.clone())
 {w}.clamp_min_({y}) | {w}.clamp_max_({k}) | {w}.atan2_({y}) | {w}.copysign_({y}) | {w}.xlogy_({k})
 {w}.renorm_(2, {d}, 1.0) | {w} &= {y} | {w} |= {y} | {w} ^= {y} | {w} //= {k} | {w} %= 3
 {w} -= {y}
@@ -179,7 +182,7 @@ torch.real({c}).copy_({c}.imag)
 torch.mm({x}, {x2}, out={w}) | torch.addmm({x}, {x2}, {x2}, out={w})
 torch.outer({x}, {x2}, out={w})
 torch.var({f}, {d}, out={w}) | torch.take({x}, {ix} * 0, out={w})
-torch.complex({f}, {f}, out={w}) | torch.angle({c}, out={w}) | torch.conj_physical({c}, out={w})
+torch.complex({f}, {f}, out={w}) | torch.angle({o}, out={w}) | torch.conj_physical({c}, out={w})
 torch.add({x}, {y}, out={w}[{I}]) | torch.eye(3, out={w}) | torch.sign({e}, out={w})
 torch.nn.functional.relu({f}, inplace=True) | torch._foreach_copy_([{w}], [{y}])
 torch._foreach_zero_([{w}, {x}.clone()]) | torch._foreach_lerp_([{w}], [{y}], 0.5)
@@ -191,7 +194,7 @@ torch._foreach_mul_([{w}, {w}], {k}) | torch._foreach_div_([{w}], torch.tensor({
 MORE_VALUES = """
 {f} / 0 | {e}.log() | {f} * float("inf") | {f}.nan_to_num(0.5, 3, -3) | {f}.log2() | {f}.rsqrt()
 {f}.masked_fill({M}, float("nan")) | torch.fmax({x}, {y}) | torch.fmin({x}, {y}) | {x}.isinf()
-{x}.signbit() | torch.ldexp({f}, {k}) | {x}.erf() | {x}.expm1() | {x}.abs().log1p() | {x}.sinh()
+{e}.signbit() | torch.ldexp({f}, {k}) | {x}.erf() | {x}.expm1() | {x}.abs().log1p() | {x}.sinh()
 torch.where({b}, {s}, {y}) | torch.where({M}, {s}, {k}) | torch.where({b}, {x}, {k})
 {f}.frexp()[1]
 {f}.to(torch.float16) | {f}.to(torch.bfloat16) | torch.complex({f}, {f}) | torch.polar({f}, {f})

@@ -410,6 +410,23 @@ def test_a_graph_on_both_devices(mode: bool) -> None:
     torch.testing.assert_close(device_scale, scale)
 
 
+@pytest.mark.parametrize("device", ["xla", "cpu"])
+def test_results_that_are_one_tensor_stay_one(fresh: None, device: str) -> None:
+    """The graph ends where a result is resized: what comes after changes all its names."""
+
+    def renamed(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        made = x.clone()
+        same, view = made.type_as(x), made.view(-1)
+        made.resize_(2, 3).fill_(4)
+        return made, same, view
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        made, same, view = openxla(renamed)(torch.ones(1, 6, device=device))
+    assert same is made and made.shape == (2, 3)
+    assert view.tolist() == [4] * 6
+
+
 def test_options_of_other_backends_are_ignored(mode: bool) -> None:
     check(lambda x: x + 1, torch.ones(2), mode="default")
     check(lambda x: x + 2, torch.ones(2), options={"trace.enabled": True})

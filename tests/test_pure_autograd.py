@@ -68,6 +68,47 @@ def test_a_result_that_is_an_argument_is_the_argument() -> None:
     assert x.grad is not None and x.grad.tolist() == [1, 1, 1]
 
 
+def test_a_tensor_returned_twice_is_one_tensor() -> None:
+    def twice(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        made = a * 2
+        return made, made.view(-1), made
+
+    x = leaf(3)
+    first, view, again = assume_pure(twice)(x)
+    assert first is again and view is not first
+    (first.sum() + again.sum() + view.sum()).backward()
+    assert x.grad is not None and x.grad.tolist() == [6, 6, 6]
+    quiet = assume_pure(twice)(torch.ones(3, device="xla"))
+    assert quiet[0] is quiet[2]
+
+
+def test_results_without_a_derivative_say_so_when_asked_for_it() -> None:
+    def some(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        moved = a.lerp(a, 0.5)
+        with torch.no_grad():
+            moved.unsqueeze_(-1)
+        return a * 2, a // 2, moved
+
+    def outcomes(make: Callable[..., Any], device: str) -> list[object]:
+        x = torch.tensor([1.0, 4.0], device=device, requires_grad=True)
+        found: list[object] = []
+        for result in make(some)(x):
+            try:
+                (gradient,) = torch.autograd.grad(result.sum(), x, retain_graph=True)
+                found.append(gradient.tolist())
+            except RuntimeError as error:
+                words = ("floor_divide", "invalid gradient")
+                found.append([word for word in words if word in str(error)])
+        return found
+
+    expected = outcomes(lambda function: function, "cpu")
+    assert expected == [[2, 2], ["floor_divide"], ["invalid gradient"]]
+    assert outcomes(assume_pure, "xla") == expected
+    x = leaf(2)
+    with pytest.raises(RuntimeError, match="floor_divide"):  # in loops and branches at once
+        torch.cond(x.sum() > 0, lambda a: a // 2, lambda a: a * 2, (x,))
+
+
 def test_unused_results_and_closed_over_parameters() -> None:
     weight = leaf(4, 4)
     hidden = leaf(4, 4) * 2  # not a leaf: its gradient flows on

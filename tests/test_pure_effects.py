@@ -31,6 +31,22 @@ def test_batch_norm_statistics() -> None:
     assert pure.cache_info().traces == 1
 
 
+def test_hooks_on_what_is_outside_are_refused_and_others_kept() -> None:
+    def hooked(x: Tensor, make: Callable[[Tensor], Tensor]) -> Tensor:
+        made = make(x)
+        made.register_hook(lambda gradient: gradient * 2)
+        return made
+
+    x = torch.ones(3, device="xla", requires_grad=True)
+    pure = assume_pure(hooked)
+    pure(x, torch.neg).sum().backward()
+    assert x.grad is not None and x.grad.tolist() == [-2, -2, -2]
+    closed_over = torch.ones(3, device="xla", requires_grad=True)
+    for view in (lambda x: x, lambda x: x.view(3, 1), lambda x: closed_over[1:]):
+        with pytest.raises(RuntimeError, match="registers a hook on an argument"):
+            pure(x, view)
+
+
 def test_arguments_and_closed_over_tensors_changed_in_place() -> None:
     total = torch.zeros(2, device="xla")
 

@@ -209,6 +209,8 @@ def test_results_lie_as_the_cpus_kernels_lay_them() -> None:
     def program(device: str) -> tuple[Tensor, ...]:
         columns = ramp(3, 4, device=device)[-2:].t()
         images = ramp(2, 3, 4, 5, device=device)
+        thin = ramp(5, 2, 1, 5, device=device)
+        wide = thin.permute(3, 2, 1, 0)
         normal = torch.nn.functional.batch_norm
         places = torch.empty(3, 3, 0, dtype=torch.int64, device=device)
         torch.nonzero(images, out=places)
@@ -221,6 +223,12 @@ def test_results_lie_as_the_cpus_kernels_lay_them() -> None:
             columns.logical_xor(columns),
             columns.long().copysign(columns.sum()),
             columns.copysign(columns),
+            wide.logaddexp(thin),
+            wide.logaddexp2(thin),
+            wide.heaviside(thin),
+            wide.logical_and(thin),
+            wide.logical_or(thin),
+            wide // (thin.abs() + 1),
             columns.to(torch.complex64).angle(),
         )
 

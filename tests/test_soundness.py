@@ -29,6 +29,8 @@ PURE: dict[str, Callable[[Tensor], Tensor]] = {
     "inverse": lambda x: torch.inverse(x @ x.T + torch.eye(3, device=x.device)),
     "solve": lambda x: torch.linalg.solve(x @ x.T + torch.eye(3, device=x.device), x),
     "combinations": lambda x: torch.combinations(x[0]),
+    "a mask": lambda x: x[[True, False, True]] + x[torch.tensor([False, True, False])],
+    "a mask of two dimensions": lambda x: x[:, 1:][torch.ones(3, 4, device=x.device) > 0],
     "a constant": lambda x: x * 2 if bool(torch.arange(3, device=x.device).sum() == 3) else x,
 }
 
@@ -40,6 +42,16 @@ def test_pure_functions_that_ask_for_what_is_always_the_same(name: str) -> None:
         x = torch.randn(3, 5, generator=torch.Generator().manual_seed(seed))
         torch.testing.assert_close(function(x.to("xla")).cpu(), PURE[name](x), rtol=1e-4, atol=1e-4)
     assert function.cache_info().misses == 1
+
+
+def test_masks_of_other_sizes_are_refused_in_pure_functions() -> None:
+    for function in (lambda x: x[[True, False]], lambda x: x[:, torch.ones(3) > 0]):
+        sentences = []
+        for wrapped, device in ((function, "cpu"), (assume_pure(function), "xla")):
+            with pytest.raises(IndexError) as refused:
+                wrapped(torch.ones(3, 5, device=device))
+            sentences.append(str(refused.value))
+        assert sentences[0] == sentences[1]
 
 
 def test_pure_functions_still_refuse_what_depends_on_arguments() -> None:

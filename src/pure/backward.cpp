@@ -12,6 +12,7 @@
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/FunctionRef.h>
+#include <torch/csrc/autograd/functions/basic_ops.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -300,6 +301,13 @@ c10::intrusive_ptr<PureBackward> make_backward(const EntryPtr& entry, const Tens
 
 void connect(const at::Tensor& result, const c10::intrusive_ptr<PureBackward>& node) {
   torch::autograd::set_history(result, node);
+}
+
+void connect_to_error(const at::Tensor& result, const std::string& reason,
+                      const PureBackward& node) {
+  torch::autograd::edge_list edges = node.next_edges();
+  torch::autograd::set_history(
+      result, c10::make_intrusive<torch::autograd::Error>(reason, std::move(edges)));
 }
 
 }  // namespace torch_xla

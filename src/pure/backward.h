@@ -67,5 +67,9 @@ c10::intrusive_ptr<PureBackward> make_backward(const EntryPtr& entry, const Tens
 
 // Makes the node the history of a result.
 void connect(const at::Tensor& result, const c10::intrusive_ptr<PureBackward>& node);
+// Makes an error the history of a result: who asks for gradients through it, to where the node
+// leads, gets the reason.
+void connect_to_error(const at::Tensor& result, const std::string& reason,
+                      const PureBackward& node);
 
 }  // namespace torch_xla

@@ -111,6 +111,9 @@ Tensors record_call(const EntryPtr& pointer, const Tensors& arguments, const Cal
     for (int32_t tangent : entry.gradient->tangents) {
       connect(results[tangent], backward);
     }
+    for (const PureEntry::Refused& refused : entry.gradient->refused) {
+      connect_to_error(results[refused.result], refused.reason, *backward);
+    }
   }
   return results;
 }
@@ -192,6 +195,10 @@ Tensors make_results(const PureEntry& entry, const std::vector<c10::Storage>& st
   Tensors results;
   results.reserve(entry.results.size());
   for (const Result& result : entry.results) {
+    if (result.same >= 0) {
+      results.push_back(results[result.same]);
+      continue;
+    }
     switch (result.kind) {
       case Result::Kind::New:
         if (!storages[result.index]) {

@@ -359,6 +359,11 @@ EntryPtr unchanging(EntryPtr function) {
                   std::to_string(input.argument) + " in place: return a new tensor instead");
     }
   }
+  if (function->gradient && !function->gradient->refused.empty()) {
+    throw Error("the function " + function->name + ", called by control flow at " +
+                location_of(last_location()).str() +
+                ", cannot be differentiated: " + function->gradient->refused[0].reason);
+  }
   return function;
 }
 

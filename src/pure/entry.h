@@ -77,6 +77,7 @@ struct PureEntry {
     };
     Kind kind = Kind::New;
     int32_t index = 0;
+    int32_t same = -1;  // an earlier result that is the same tensor
     DType dtype = DType::Float;
     Dims sizes, strides;
     int64_t offset = 0;
@@ -96,10 +97,16 @@ struct PureEntry {
     int32_t input = -1;   // the value that input had, or
     uint32_t output = 0;  // this output of the forward
   };
+  // A result whose gradient cannot be had: whoever asks for it gets PyTorch's reason.
+  struct Refused {
+    int32_t result;
+    std::string reason;
+  };
   struct Gradient {
     std::shared_ptr<const Signature> backward;  // operands: saved, constants, tangents
     std::vector<Saved> saved;
     std::vector<int32_t> tangents;  // results
+    std::vector<Refused> refused;
     std::vector<GradientInput> inputs;
   };
 

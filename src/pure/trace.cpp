@@ -16,6 +16,7 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <atomic>
 #include <chrono>
@@ -118,6 +119,12 @@ class Tracer {
 
   void check_results() {
     for (const at::Tensor& result : trace_.results) {
+      if (is_xla(result) && state_of(result)->scope != scope_ && result.requires_grad() &&
+          !torch::autograd::impl::hooks(result).empty()) {
+        refuse(
+            "registers a hook on an argument, or on a view of what is outside, and returns it: "
+            "register the hook on the result of the call");
+      }
       if (!is_xla(result)) {
         refuse("returns a tensor on " + result.device().str() +
                ": results must be on the xla device, like its arguments");
@@ -262,27 +269,25 @@ class Tracer {
     if (sources.empty()) {
       return;
     }
-    Tensors results;
     for (size_t i = 0; i < trace_.results.size(); ++i) {
       const at::Tensor& result = trace_.results[i];
       if (result.requires_grad() && result.grad_fn() != nullptr &&
           state_of(result)->scope == scope_) {
         trace_.differentiable.push_back(static_cast<int32_t>(i));
-        results.push_back(result);
-        trace_.tangents.push_back(make_tangent(result));
       }
     }
-    if (results.empty()) {
+    if (trace_.differentiable.empty()) {
       return;
     }
     try {
-      trace_.gradients = gradients_of(results, trace_.tangents, sources, false);
+      find_gradients(sources);
     } catch (const c10::Error& error) {
-      if (!is_second_backward(error)) {
-        throw;
+      if (is_second_backward(error)) {
+        return_without_gradients();
+        return;
       }
-      return_without_gradients();
-      return;
+      set_refused_apart(sources);
+      find_gradients(sources);
     }
     at::NoGradGuard no_grad;
     for (at::Tensor& gradient : trace_.gradients) {
@@ -294,6 +299,31 @@ class Tracer {
         gradient = gradient.contiguous();
       }
       note_outside(gradient);
+    }
+  }
+
+  void find_gradients(const Tensors& sources) {
+    Tensors results;
+    trace_.tangents.clear();
+    for (int32_t i : trace_.differentiable) {
+      results.push_back(trace_.results[i]);
+      trace_.tangents.push_back(make_tangent(results.back()));
+    }
+    trace_.gradients = results.empty() ? Tensors(sources.size())
+                                       : gradients_of(results, trace_.tangents, sources, false);
+  }
+
+  // Results that PyTorch does not differentiate: an operator has no derivative, or a value that it
+  // needs was changed. It says so to those who ask for their gradients, and so do we.
+  void set_refused_apart(const Tensors& sources) {
+    for (int32_t i : std::exchange(trace_.differentiable, {})) {
+      const at::Tensor& result = trace_.results[i];
+      try {
+        gradients_of({result}, {make_tangent(result)}, sources, false);
+        trace_.differentiable.push_back(i);
+      } catch (const c10::Error& error) {
+        trace_.refused.push_back({i, error.what_without_backtrace()});
+      }
     }
   }
 

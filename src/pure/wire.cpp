@@ -69,6 +69,16 @@ void order_inputs(Graph& graph, const std::vector<NodePtr>& wanted) {
   graph.inputs = wanted;
 }
 
+// Which of the results before this one is the same tensor; -1: none.
+int32_t earlier_result(const Tensors& results, size_t index) {
+  for (size_t i = 0; i < index; ++i) {
+    if (results[i].is_same(results[index])) {
+      return static_cast<int32_t>(i);
+    }
+  }
+  return -1;
+}
+
 class Wiring {
  public:
   Wiring(const std::string& name, const Trace& trace, const Tensors& arguments)
@@ -168,8 +178,10 @@ class Wiring {
   }
 
   void wire_results() REQUIRES(trace_mutex) {
-    for (const at::Tensor& tensor : trace_.results) {
+    for (size_t i = 0; i < trace_.results.size(); ++i) {
+      const at::Tensor& tensor = trace_.results[i];
       PureEntry::Result result;
+      result.same = earlier_result(trace_.results, i);
       result.dtype = tensor.scalar_type();
       result.sizes.assign(tensor.sizes().begin(), tensor.sizes().end());
       result.strides.assign(tensor.strides().begin(), tensor.strides().end());
@@ -309,6 +321,7 @@ class Wiring {
       gradient.saved.push_back(saved);
     }
     gradient.tangents = trace_.differentiable;
+    gradient.refused = trace_.refused;
     int32_t output = 0;
     for (size_t i = 0; i < trace_.sources.size(); ++i) {
       const at::Tensor& value = trace_.gradients[i];

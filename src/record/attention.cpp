@@ -43,6 +43,11 @@ Tensor stand_in(const Tensor& tensor) {
 
 bool is_flash_on_the_cpu(const Attention& call) {
   const bool masked = call.mask && call.mask->defined();
+  for (const Tensor* tensor : {&call.query, &call.key, &call.value}) {
+    if (tensor->numel() == 0) {
+      return false;  // PyTorch answers before it chooses
+    }
+  }
   if (!takes_cpu_form({call.query, call.key, call.value}) ||
       (masked && !takes_cpu_form({*call.mask}))) {
     return false;

@@ -8,10 +8,14 @@
 #include "values/internal_ops.h"
 
 #include <ATen/ops/broadcast_tensors.h>
+#include <ATen/ops/index.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/nonzero.h>
 #include <ATen/ops/reshape.h>
 #include <ATen/ops/resize.h>
+#include <ATen/ops/unbind.h>
+
+#include <algorithm>
 
 namespace torch_xla {
 
@@ -47,20 +51,78 @@ void write_back(const c10::IValue& target, const c10::IValue& computed) {
   }
 }
 
-// What a mask selects that is the same at every call of a traced function has known sizes.
+bool is_mask_value(const c10::IValue& index) {
+  return index.isTensor() && index.toTensor().defined() &&
+         (index.toTensor().scalar_type() == at::kBool ||
+          index.toTensor().scalar_type() == at::kByte);
+}
+
+// A mask that is the same at every call of a traced function, on the host.
+at::Tensor constant_mask(const at::Tensor& mask) {
+  if (is_xla(mask)) {
+    return to_cpu(mask);
+  }
+  check_host_constant(mask);
+  return mask;
+}
+
+// The places that it chooses, per dimension.
+std::vector<at::Tensor> chosen_places(const at::Tensor& mask, int device) {
+  std::vector<at::Tensor> places;
+  for (const at::Tensor& column : mask.nonzero().unbind(1)) {
+    const at::Tensor dense = column.contiguous();
+    current_scope()->host_constants.add(dense);
+    places.push_back(upload(dense, device));
+  }
+  return places;
+}
+
+at::Tensor masked_select(const at::Tensor& self, const at::Tensor& mask) {
+  const std::vector<at::Tensor> wide = at::broadcast_tensors({self, mask});
+  const at::Tensor chosen = constant_mask(mask).expand(wide[1].sizes()).reshape(-1);
+  return wide[0].reshape(-1).index_select(0, chosen_places(chosen, self.device().index())[0]);
+}
+
+at::Tensor index_by_masks(const at::Tensor& self, c10::ArrayRef<c10::IValue> given) {
+  c10::List<std::optional<at::Tensor>> indices;
+  for (const c10::IValue& index : given) {
+    if (!is_mask_value(index)) {
+      indices.push_back(index.toOptional<at::Tensor>());
+      continue;
+    }
+    const at::Tensor mask = constant_mask(index.toTensor());
+    const auto first = static_cast<int64_t>(indices.size());
+    TORCH_CHECK_INDEX(first + mask.dim() <= self.dim(), "too many indices for tensor of dimension ",
+                      self.dim());
+    for (int64_t dim = 0; dim < mask.dim(); ++dim) {
+      TORCH_CHECK_INDEX(mask.size(dim) == self.size(first + dim), "The shape of the mask ",
+                        mask.sizes(), " at index ", dim,
+                        " does not match the shape of the indexed tensor ", self.sizes(),
+                        " at index ", first + dim);
+    }
+    for (const at::Tensor& places : chosen_places(mask, self.device().index())) {
+      indices.push_back(places);
+    }
+  }
+  return at::index(self, indices);
+}
+
+// What masks select that are the same at every call of a traced function has known sizes.
 bool select_by_constant(const OpInfo& info, torch::jit::Stack* stack) {
-  TraceScope* scope = current_scope();
-  if (scope == nullptr || info.name != "aten::masked_select") {
+  const bool indexes = info.name == "aten::index.Tensor";
+  if (current_scope() == nullptr || (!indexes && info.name != "aten::masked_select")) {
     return false;
   }
   const at::Tensor self = torch::jit::peek(*stack, 0, 2).toTensor();
-  const at::Tensor mask = torch::jit::peek(*stack, 1, 2).toTensor();
+  const c10::IValue which = torch::jit::peek(*stack, 1, 2);
+  if (indexes && std::none_of(which.toListRef().begin(), which.toListRef().end(), is_mask_value)) {
+    return false;
+  }
   at::AutoDispatchBelowADInplaceOrView guard;
-  const std::vector<at::Tensor> wide = at::broadcast_tensors({self, mask});
-  at::Tensor places = to_cpu(mask).expand(wide[1].sizes()).reshape(-1).nonzero().reshape(-1);
-  scope->host_constants.add(places);
+  at::Tensor selected =
+      indexes ? index_by_masks(self, which.toListRef()) : masked_select(self, which.toTensor());
   torch::jit::drop(*stack, 2);
-  stack->push_back(wide[0].reshape(-1).index_select(0, upload(places, self.device().index())));
+  stack->push_back(std::move(selected));
   return true;
 }
 

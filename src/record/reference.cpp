@@ -213,12 +213,17 @@ void keep_memory_format(const c10::OperatorHandle& op, const IValues& meta_argum
   }
 }
 
-// Where the CPU's kernels lay results in another order than the meta kernels: copysign's is
-// Python's.
+// Operators whose meta kernels, of Python or composed, lay results in another order than the CPU's.
+bool lies_like_a_sum(const std::string& name) {
+  return name == "aten::copysign" || name == "aten::logaddexp" || name == "aten::logaddexp2" ||
+         name == "aten::heaviside" || name == "aten::logical_and" || name == "aten::logical_or" ||
+         name == "aten::logical_xor" || name == "aten::floor_divide";
+}
+
 void keep_order(const c10::OperatorHandle& op, const IValues& meta_arguments,
                 std::optional<IValues>& results) {
   const std::string& name = op.schema().name();
-  if (results && name == "aten::copysign" && meta_arguments[1].isTensor()) {
+  if (results && lies_like_a_sum(name) && meta_arguments[1].isTensor()) {
     const at::Tensor sum = at::add(meta_arguments[0].toTensor(), meta_arguments[1].toTensor());
     (*results)[0] = at::empty_like(sum, (*results)[0].toTensor().options());
   } else if (results && name == "aten::angle" && meta_arguments[0].toTensor().is_complex()) {

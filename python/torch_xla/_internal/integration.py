@@ -246,7 +246,12 @@ def _seed_with_torch() -> None:
 
 
 def _accept_optimizers() -> None:
-    """PyTorch lists the devices on which optimizers may be fused, or count their steps."""
+    """PyTorch lists the devices on which optimizers may be fused or count their steps, and on which
+    lists of tensors are worked on as a whole."""
+    utils = torch.utils._foreach_utils
+    utils._get_foreach_kernels_supported_devices = _with_this_device(
+        utils._get_foreach_kernels_supported_devices
+    )
     for name in ("_get_fused_kernels_supported_devices", "_get_capturable_supported_devices"):
         original: Callable[..., list[str]] = getattr(sys.modules["torch.optim.optimizer"], name)
         for module in ("torch.utils._foreach_utils", *_optimizer_modules()):

@@ -83,7 +83,7 @@ class _Tracer(fx.Interpreter):
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         if target is torch.ops.aten.detach.default:  # a pure function knows views, but not these
-            return args[0]
+            return torch.ops.aten.alias.default(args[0])
         if _is_opaque(target) and not torch.is_grad_enabled():
             schema = target._schema
             return _XLAC.call_opaque(schema.name, schema.overload_name, *args, **kwargs)
@@ -171,8 +171,31 @@ class _MovingGraph:
             if copy is not arg and copy._version > 0:
                 with torch.no_grad():
                     arg.copy_(copy)
+        move = _ToHost()
         pairs = zip(results, self._back, strict=True)
-        return type(results)([result.cpu() if back else result for result, back in pairs])
+        return type(results)([move(result) if back else result for result, back in pairs])
+
+
+class _ToHost:
+    """Moves results of one call: those that share memory, or are the same tensor, do so there."""
+
+    def __init__(self) -> None:
+        self._tensors: dict[int, torch.Tensor] = {}
+        self._storages: dict[int, torch.UntypedStorage] = {}
+
+    def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
+        if id(tensor) not in self._tensors:
+            self._tensors[id(tensor)] = self._moved(tensor)
+        return self._tensors[id(tensor)]
+
+    def _moved(self, tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.is_conj() or tensor.is_neg():
+            return tensor.cpu()
+        key = tensor.untyped_storage()._cdata
+        if key not in self._storages:
+            self._storages[key] = tensor.untyped_storage().cpu()  # type: ignore[no-untyped-call]
+        place = (tensor.storage_offset(), tensor.size(), tensor.stride())
+        return torch.empty(0, dtype=tensor.dtype).set_(self._storages[key], *place)  # type: ignore[call-overload, no-any-return]
 
 
 def _cpu_attributes(model: fx.GraphModule) -> dict[str, torch.Tensor]:
