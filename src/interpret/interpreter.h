@@ -22,10 +22,10 @@ class NotInterpretable : public Error {
 };
 
 struct Interpretation {
-  pjrt::DeviceMemory* memory = nullptr;  // where the values on the way are counted
-  c10::ArrayRef<Number> numbers;         // of the call, if the graph is a computation's
-  std::function<void(size_t)> failed;    // with the node that a kernel's error comes from
-  std::function<void()> nothing_fails;   // from here on: no value, no type, no interrupt
+  pjrt::DeviceMemory* memory = nullptr;      // where the values on the way are counted
+  c10::ArrayRef<Number> numbers = {};        // of the call, if the graph is a computation's
+  std::function<void(size_t)> failed = {};   // with the node that a kernel's error comes from
+  std::function<void()> nothing_fails = {};  // from here on: no value, no type, no interrupt
 };
 
 // `inputs`: the memory of the graph's inputs. They are released at their last use; only what

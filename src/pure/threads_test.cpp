@@ -83,8 +83,9 @@ TEST_F(ThreadsTest, OneHasItsPassesToItselfUntilAnotherComes) {
   std::thread second([&] { beside = trained(xla_, 1); });
   const torch::Tensor after = trained(xla_, 1);
   second.join();
-  EXPECT_TRUE(torch::equal(alone, beside));
-  EXPECT_TRUE(torch::equal(alone, after));
+  // Not to the last bit: one thread's sync may cut the other's step into two programs.
+  EXPECT_TRUE(torch::allclose(alone, beside, 1e-5, 1e-6)) << alone << beside;
+  EXPECT_TRUE(torch::allclose(alone, after, 1e-5, 1e-6)) << alone << after;
 }
 
 TEST_F(ThreadsTest, HaveOneSignatureWhileAnyHasIt) {
