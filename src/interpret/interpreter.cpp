@@ -261,7 +261,7 @@ class Interpreter {
     const c10::ArrayRef<GraphValue> given(graph_.operands.data() + entry.first_operand,
                                           entry.node->operands.size());
     std::vector<c10::Storage> operands;
-    std::vector<const void*> bytes;  // of each
+    c10::SmallVector<const void*, 8> bytes;  // of each
     operands.reserve(given.size());
     bytes.reserve(given.size());
     for (GraphValue operand : given) {

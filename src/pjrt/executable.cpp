@@ -1,4 +1,6 @@
+#include "base/error.h"
 #include "base/pool.h"
+#include "pjrt/analysis.h"
 #include "pjrt/hlo_sharding.h"
 #include "pjrt/hlo_text.h"
 #include "pjrt/live_buffers.h"
@@ -86,19 +88,12 @@ void PluginExecutable::check_output_count() {
   }
 }
 
-// 0 where the plugin does not know.
-int64_t PluginExecutable::ask_for_temporaries() const {
-  const Api& api = client_.api();
-  if (!api.offers(&PJRT_Api::PJRT_Executable_GetCompiledMemoryStats)) {
-    return 0;
+int64_t PluginExecutable::ask_for_temporaries() {
+  try {
+    return memory_use(*this).temporaries;
+  } catch (const Error&) {
+    return 0;  // the plugin does not know
   }
-  auto args = PJRT_ARGS(PJRT_Executable_GetCompiledMemoryStats);
-  args.executable = executable_;
-  if (PJRT_Error* error = api.table().PJRT_Executable_GetCompiledMemoryStats(&args)) {
-    api.discard(error);
-    return 0;
-  }
-  return args.temp_size_in_bytes;
 }
 
 namespace {

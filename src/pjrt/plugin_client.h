@@ -67,7 +67,7 @@ class PluginExecutable final : public Executable {
 
  private:
   void check_output_count();
-  int64_t ask_for_temporaries() const;
+  int64_t ask_for_temporaries();
   void release() noexcept;
   // The optimised program: its format, "hlo", "hlo_with_config" or another, and its bytes.
   std::pair<std::string, std::string> optimized_program();

@@ -32,6 +32,7 @@ from torch_xla._internal import device_meshes, jagged_attention, world
 from torch_xla._internal.devices import type_name
 
 _SWITCH = "USE_TORCH_XLA"
+_STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 
 # The modules that read the switch, once, when they are imported.
 _READERS = ("accelerate.utils.imports", "transformers.utils.import_utils")
@@ -52,6 +53,12 @@ def _is_named_by_the_program() -> bool:
             if "torch_xla" in names or _knows_us(frame.f_globals):
                 return True
         frame = frame.f_back
+    return _is_known_to_a_file(len(sys.modules))
+
+
+@functools.lru_cache(maxsize=1)
+def _is_known_to_a_file(modules: int) -> bool:
+    """Whether any that has been imported did. Looked for again when there are other modules."""
     return any(
         isinstance(path := getattr(module, "__file__", None), str)
         and not _is_installed(path, name)
@@ -72,7 +79,11 @@ def _knows_us(names: dict[str, Any]) -> bool:
 
 def _is_installed(path: str, module: str) -> bool:
     """Libraries' own imports, and ours wherever the package lies, say nothing of the user."""
-    return "-packages" in path or module.partition(".")[0] == "torch_xla"
+    return (
+        "-packages" in path
+        or path.startswith(_STANDARD_LIBRARY)
+        or module.partition(".")[0] == "torch_xla"
+    )
 
 
 def install() -> None:

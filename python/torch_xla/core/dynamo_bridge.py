@@ -57,9 +57,8 @@ def _launcher(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     def launch(*args: Any) -> Any:
         if config.skip_input_data_check:
             _check_there(name, args)
-        if (
-            _XLAC.spmd_enabled()
-        ):  # PyTorch's check of custom operators stops at types that it does not know
+        # PyTorch's check of custom operators stops at types that it does not know.
+        if _XLAC.spmd_enabled():
             args = tuple(map(unwrap_sharded_tensor, args))
         return graph.launch(program, *args)
 
