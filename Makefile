@@ -1,5 +1,5 @@
 # Every target does its own set-up (dev/setup) and leaves a ready environment in .venv.
-.PHONY: build test test-cpp test-python test-foreign sanitize demo wheel docs lint format clean
+.PHONY: build test test-cpp test-python test-modes test-foreign sanitize demo wheel docs lint format clean
 
 build:
 	dev/build tests
@@ -11,6 +11,9 @@ test-cpp: build
 
 test-python: build
 	.venv/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+test-modes: build
+	.venv/bin/python -m pytest --full tests/test_modes.py
 
 test-foreign: build
 	.venv/bin/python -m pytest -n 2 --dist loadfile --mode foreign $(wildcard $(addprefix \

@@ -32,7 +32,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--full",
         action="store_true",
-        help="run every model with every optimizer and every OpInfo sample, not a selection",
+        help="run every model with every optimizer, every OpInfo sample and every test in each mode, "
+        "not a selection",
+    )
+    parser.addoption(
+        "--every",
+        type=int,
+        default=1,
+        metavar="N",
+        help="run every N-th test and OpInfo's every N-th operator only",
     )
 
 
@@ -69,6 +77,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(pytest.mark.skip(reason=f"the CPU platform alone: {reason}"))
     elif mode != "lazy":
         items[:] = [item for item in items if item.get_closest_marker("lazy_only") is None]
+    every = config.getoption("--every")
+    items[:] = [
+        item
+        for number, item in enumerate(items)
+        if number % every == 0 or item.path.stem == "test_opinfo"  # which takes a sample itself
+    ]
     # Two workers share the files: a long one at the end would run alone.
     items.sort(key=lambda item: item.path.stem not in LONGEST_FILES)
 

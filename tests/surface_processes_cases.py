@@ -128,12 +128,13 @@ def ddp(ordinal: int) -> None:
     training(ordinal, "ddp")
 
 
-def decoder(ordinal: int) -> None:
-    """The losses of DDP are those of one process with all the data. A step is one run of a program,
+def decoder(ordinal: int, tiers: str) -> None:
+    """The losses of DDP are those of one process with all the data. A step is one run of a graph,
     which reduces all gradients in one exchange."""
     import torch.distributed as dist
     from torch_xla._internal import collective_ops
 
+    os.environ["TORCH_XLA_TIERS"] = tiers
     dist.init_process_group("xla", init_method="xla://")
     case, count = tiny.MODELS["decoder"], xr.world_size()
     (tokens, targets), *_ = case.batches(1)

@@ -17,6 +17,8 @@ SUITE = [
     HERE / "test_robustness_threads.py",
 ]
 WITHOUT_PROGRAMS = [*sorted(HERE.glob("test_operators_*.py")), HERE / "test_training.py"]
+# Each mode takes a third of the tests; `make test-modes` all of them.
+EVERY = 3
 # A sample of what tells a device that is not the host from one that is; `make
 # test-foreign` runs the others.
 FOREIGN = [HERE / "test_foreign.py"]
@@ -35,14 +37,15 @@ if torch_xla.experimental.is_eager_mode():
     ],
     ids=["eager", "pjrt", "foreign", "interpreted"],
 )
-def test_behaviours(mode: str, files: list[Path]) -> None:
+def test_behaviours(mode: str, files: list[Path], request: pytest.FixtureRequest) -> None:
+    every = 1 if request.config.getoption("--full") or mode == "foreign" else EVERY
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
     done = subprocess.run(
-        [*command, "--mode", mode, *map(str, files)],
+        [*command, "--mode", mode, "--every", str(every), *map(str, files)],
         env=dict(os.environ),
         capture_output=True,
         text=True,
-        timeout=900,
+        timeout=1800,
     )
     assert done.returncode == 0, done.stdout[-6000:]
     assert " passed" in done.stdout

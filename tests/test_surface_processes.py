@@ -43,9 +43,9 @@ def test_two_processes(names):
     xmp.spawn(cases.several, (names,), nprocs=2)
 
 
-@pytest.mark.parametrize("count", [2, 4])
-def test_data_parallel_training_is_training_with_all_the_data(count):
-    xmp.spawn(cases.decoder, nprocs=count)
+@pytest.mark.parametrize(("count", "tiers"), [(2, "off"), (4, "counted")])
+def test_data_parallel_training_is_training_with_all_the_data(count, tiers):
+    xmp.spawn(cases.decoder, (tiers,), nprocs=count)
 
 
 def test_sharded_parameters(tmp_path):
