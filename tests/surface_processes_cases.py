@@ -343,6 +343,13 @@ def torch_distributed(ordinal: int) -> None:
     dist.barrier()
 
 
+def devices(ordinal: int, folder: str) -> None:
+    """What a process knows of the others, and the sum of their ordinals."""
+    total = xm.all_reduce(xm.REDUCE_SUM, torch.full((2,), float(ordinal), device="xla")).tolist()
+    counts = f"{xr.world_size()} {xr.addressable_runtime_device_count()}"
+    (Path(folder) / str(xr.global_ordinal())).write_text(f"{counts} {total}")
+
+
 def sharded(ordinal: int, folder: str) -> None:
     """Sharded parameters train as plain ones do, and their checkpoints give the plain ones back."""
     from torch_xla.distributed import fsdp
