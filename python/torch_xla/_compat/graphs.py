@@ -104,8 +104,8 @@ def _value_id(tensor: torch.Tensor) -> str:
 
 
 def _placeholder(shape: Any) -> torch.Tensor:
-    from torch_xla.core.xla_builder import create_placeholder_tensor
     from torch_xla.core._hlo_shape import TORCH_TYPES, Shape
+    from torch_xla.core.xla_builder import create_placeholder_tensor
 
     given = shape if isinstance(shape, Shape) else Shape(shape)
     return create_placeholder_tensor(given.sizes, TORCH_TYPES[given.dtype])

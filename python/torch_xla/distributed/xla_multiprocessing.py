@@ -29,8 +29,8 @@ def spawn(
     daemon: bool = False,
     start_method: str = "spawn",
 ) -> Any:
-    """Runs `fn(0, *args)` in this process, or `fn(ordinal, *args)` in `nprocs` processes; None is one,
-    or on the CPU one for each of CPU_NUM_DEVICES, unless in SPMD mode one drives them all.
+    """Runs `fn(0, *args)` in this process, or `fn(ordinal, *args)` in `nprocs` processes. None is
+    one; on the CPU it is one for each of CPU_NUM_DEVICES, but for SPMD mode, where one drives all.
 
     The arguments are those of torch.multiprocessing.spawn, which is called for several processes:
     what one of them raises ends the others and is raised here. Under torchrun, whose processes are

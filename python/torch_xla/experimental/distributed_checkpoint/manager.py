@@ -17,7 +17,6 @@ from torch.distributed.checkpoint.state_dict_saver import save
 from torch_xla._internal.transfer import to_cpu
 from torch_xla.experimental.distributed_checkpoint.planners import SPMDLoadPlanner, SPMDSavePlanner
 
-
 _logger = logging.getLogger(__name__)
 _watching = threading.Event()
 _told_to_end = threading.Event()
