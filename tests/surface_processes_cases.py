@@ -344,6 +344,13 @@ def torch_distributed(ordinal: int) -> None:
     dist.barrier()
 
 
+def devices(ordinal: int, folder: str) -> None:
+    """What a process knows of the others, and the sum of their ordinals."""
+    total = xm.all_reduce(xm.REDUCE_SUM, torch.full((2,), float(ordinal), device="xla")).tolist()
+    counts = f"{xr.world_size()} {xr.addressable_runtime_device_count()}"
+    (Path(folder) / str(xr.global_ordinal())).write_text(f"{counts} {total}")
+
+
 def sharded(ordinal: int, folder: str) -> None:
     """Sharded parameters train as plain ones do, and their checkpoints give the plain ones back."""
     from torch_xla.distributed import fsdp
@@ -351,9 +358,17 @@ def sharded(ordinal: int, folder: str) -> None:
 
     reference = trained(model(), data(), lambda optimizer: optimizer.step())
     mine = data().chunk(2)[ordinal].to("xla")
-    for flat, policy in ((False, None), (True, always_wrap_policy)):
+    for flat, policy, again in (
+        (False, None, None),
+        (True, always_wrap_policy, None),
+        (True, always_wrap_policy, fsdp.checkpoint_module),
+        (False, always_wrap_policy, _checkpointed_reentrantly),
+    ):
         wrapped = fsdp.XlaFullyShardedDataParallel(
-            model(), flatten_parameters=flat, auto_wrap_policy=policy
+            model(),
+            flatten_parameters=flat,
+            auto_wrap_policy=policy,
+            auto_wrapper_callable=again and _Computing(again),
         )
         assert sum(p.numel() for p in wrapped.parameters()) >= 66 // 2
         trained(wrapped, mine, lambda optimizer: optimizer.step())
@@ -367,6 +382,29 @@ def sharded(ordinal: int, folder: str) -> None:
             torch.testing.assert_close(full[name], expected, atol=1e-5, rtol=1e-4)
         xm.rendezvous("read")
         _clip_and_accumulate(wrapped, mine)
+
+
+class _Computing:
+    """What `auto_wrapper_callable` is given: the part is computed again in the backward pass."""
+
+    def __init__(self, again) -> None:
+        self.again = again
+
+    def __call__(self, module, **options):
+        from torch_xla.distributed.fsdp import XlaFullyShardedDataParallel
+
+        return XlaFullyShardedDataParallel(self.again(module), **options)
+
+
+def _checkpointed_reentrantly(module: torch.nn.Module) -> torch.nn.Module:
+    forward = module.forward
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        x = x if x.requires_grad else x.clone().requires_grad_()
+        return torch.utils.checkpoint.checkpoint(forward, x, use_reentrant=True)
+
+    module.forward = run
+    return module
 
 
 def _clip_and_accumulate(wrapped, batch: torch.Tensor) -> None:

@@ -135,8 +135,16 @@ def test_gather_and_scatter():
             index_vector_dim=1,
         )
 
+    def by_position(a, indices, updates):
+        taken = a.gather(indices, (1,), (0,), (0,), 1, slice_sizes=(1, 3))
+        return a.scatter(indices, taken + updates, lambda x, y: x + y, (1,), (0,), (0,), 1)
+
     updates = torch.ones(3, 3)
     check(add, X.index_add(0, rows[:, 0], updates), X, rows, updates)
+    taken = X[rows[:, 0]] + updates
+    check(by_position, X.index_add(0, rows[:, 0], taken), X, rows, updates)
+    with pytest.raises(TypeError, match="gather takes 6 arguments at most"):
+        run(lambda a, i: a.gather(i, (1,), (0,), (0,), 1, True, (1, 3)), X, rows)
 
 
 def test_products_and_windows():
@@ -173,6 +181,12 @@ def test_products_and_windows():
         return a.conv_with_general_dimensions(k, (1, 1), **places)
 
     check(channels_last, plain.permute(0, 2, 3, 1), *last)
+
+    def by_position(a, k):
+        convolved = a.conv_general(k, (1, 1), ((0, 0), (0, 0)), *places.values(), 1, 1)
+        return convolved.max_pool((2, 2), (2, 2), 0, 3, (1, 2), "valid")
+
+    check(by_position, F.max_pool2d(plain, 2).permute(0, 2, 3, 1), *last)
     pool = {"batch_dimension": 0, "feature_dimension": 1, "spatial_dimensions": (2, 3)}
     check(lambda a: a.max_pool((2, 2), (2, 2), **pool), F.max_pool2d(images, 2), images)
     zero = torch.tensor(0.0)

@@ -52,6 +52,13 @@ def test_sharded_parameters(tmp_path):
     xmp.spawn(cases.sharded, (str(tmp_path),), nprocs=2)
 
 
+def test_a_process_for_each_device_of_the_cpu(tmp_path, monkeypatch):
+    monkeypatch.setenv("CPU_NUM_DEVICES", "2")
+    torch_xla.launch(cases.devices, (str(tmp_path),))
+    found = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert found == {"0": "2 1 [1.0, 1.0]", "1": "2 1 [1.0, 1.0]"}
+
+
 @pytest.mark.parametrize(("count", "case"), [(2, "collectives"), (4, "functional")])
 def test_processes_of_torchrun(count, case):
     program = f"import torch_xla, surface_processes_cases as c; torch_xla.launch(c.{case})"

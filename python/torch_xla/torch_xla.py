@@ -89,8 +89,8 @@ def launch(
     start_method: str = "spawn",
     debug_single_process: bool = False,
 ) -> None:
-    """Runs `fn(0, *args)` in this process, which drives all local devices; in a process that
-    torchrun has started, `fn(local ordinal, *args)`."""
+    """Runs `fn(ordinal, *args)` for each local device (`xmp.spawn`), with `debug_single_process`
+    for one; in a process that torchrun has started, `fn(local ordinal, *args)`."""
     from torch_xla.distributed import xla_multiprocessing
 
     nprocs = 1 if debug_single_process else None

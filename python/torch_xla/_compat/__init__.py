@@ -18,7 +18,7 @@ def install() -> None:
 
 
 def _find(name: str) -> Any:
-    if name.startswith("_") or name == "lowering":
+    if name.startswith("_") or name in ("lowering", "profiler"):
         names = importlib.import_module("torch_xla._compat.tools").NAMES
         if name in names:
             return names[name]

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from torch_xla._internal.stablehlo_text import joined, tensor_type, type_of
+from torch_xla.amp.syncfree import _functional
 
 Dims = Sequence[int]
 
@@ -116,9 +117,123 @@ def _check_call(
     )
 
 
+def _sgd_step(
+    found_inf: torch.Tensor,
+    step: torch.Tensor,
+    param: torch.Tensor,
+    momentum_buffer: torch.Tensor,
+    gradient: torch.Tensor,
+    weight_decay: float,
+    momentum: float,
+    lr: float,
+    dampening: float,
+    nesterov: bool,
+    maximize: bool,
+) -> None:
+    _functional.sgd_step(
+        found_inf,
+        [step],
+        [param],
+        [gradient],
+        [momentum_buffer],
+        weight_decay=weight_decay,
+        momentum=momentum,
+        lr=lr,
+        dampening=dampening,
+        nesterov=nesterov,
+        maximize=maximize,
+    )
+
+
+def _adam_step(
+    found_inf: torch.Tensor,
+    step: torch.Tensor,
+    param: torch.Tensor,
+    gradient: torch.Tensor,
+    exp_avg: torch.Tensor,
+    exp_avg_sq: torch.Tensor,
+    max_exp_avg_sq: torch.Tensor,
+    beta1: float,
+    beta2: float,
+    lr: float,
+    weight_decay: float,
+    eps: float,
+    amsgrad: bool,
+    maximize: bool,
+    use_adamw: bool,
+) -> None:
+    _functional.adam_step(
+        found_inf,
+        [step],
+        [param],
+        [gradient],
+        [exp_avg],
+        [exp_avg_sq],
+        [max_exp_avg_sq],
+        amsgrad=amsgrad,
+        beta1=beta1,
+        beta2=beta2,
+        lr=lr,
+        weight_decay=weight_decay,
+        eps=eps,
+        maximize=maximize,
+        use_adamw=use_adamw,
+    )
+
+
+def _scales(
+    tensor: torch.Tensor, scales: Sequence[float], zero_points: Sequence[int]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    device = tensor.device
+    return torch.tensor(scales, device=device), torch.tensor(zero_points, device=device)
+
+
+def _quantize(
+    tensor: torch.Tensor,
+    scales: Sequence[float],
+    zero_points: Sequence[int],
+    quant_min: int,
+    quant_max: int,
+    dtype: str,
+    axis: int = -1,
+) -> torch.Tensor:
+    """One scale for the tensor, or one for each index of dimension `axis`."""
+    from torch_xla.experimental import quantized
+
+    limits = (quant_min, quant_max, getattr(torch, dtype.removeprefix("torch.")))
+    scale, zero = _scales(tensor, scales, zero_points)
+    return quantized.xla_quantize_per_channel(tensor, scale, zero, axis, *limits)
+
+
+def _dequantize(
+    tensor: torch.Tensor,
+    scales: Sequence[float],
+    zero_points: Sequence[int],
+    quant_min: int,
+    quant_max: int,
+    dtype: str,
+    axis: int = -1,
+) -> torch.Tensor:
+    from torch_xla.experimental import quantized
+
+    limits = (quant_min, quant_max, getattr(torch, dtype.removeprefix("torch.")))
+    scale, zero = _scales(tensor, scales, zero_points)
+    return quantized.xla_dequantize_per_channel(tensor, scale, zero, axis, *limits)
+
+
+def _cast_int4(weight: torch.Tensor, values: Sequence[int]) -> torch.Tensor:
+    """Numbers of 4 bits, each in a byte: tensors have no smaller ones."""
+    return torch.tensor(values, dtype=torch.int8, device=weight.device).view(weight.shape)
+
+
 NAMES: dict[str, Callable[..., Any]] = {
+    "_xla_adam_optimizer_step_": _adam_step,
+    "_xla_cast_int4": _cast_int4,
     "_xla_custom_call": _custom_call,
+    "_xla_dequantize_tensor": _dequantize,
     "_xla_dot_general": _dot_general,
+    "_xla_quantize_tensor": _quantize,
+    "_xla_sgd_optimizer_step_": _sgd_step,
     "_xla_tpu_custom_call": _tpu_custom_call,
     "_xla_user_computation": _user_computation,
 }

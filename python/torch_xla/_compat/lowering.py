@@ -16,6 +16,12 @@ class LoweringContext:
         self._text: str | None = None
         self._parameters: list[torch.Tensor] = []
 
+    def set_name_string(self, name: str) -> None:
+        self._name = name
+
+    def get_name_string(self) -> str:
+        return self._name
+
     def build(self, tensors: Sequence[torch.Tensor]) -> None:
         whole = [tensor.clone(memory_format=torch.contiguous_format) for tensor in tensors]
         text, self._parameters, _ = _XLAC.export_graph(whole, [], "main")

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 
 from torch_xla import _XLAC
+from torch_xla.distributed.spmd.xla_sharded_tensor import local_shards
+from torch_xla.distributed.spmd.xla_sharding import _mark_manual_sharding
 
 
 def _from_cpu_shards(
@@ -59,8 +61,34 @@ def _shard_to_full(
     return _XLAC.shard_to_full(tensor, sharding, list(output_shape)).to(output_dtype)
 
 
+def _local_shards(tensors: Sequence[torch.Tensor]) -> list[list[tuple[torch.Tensor, str]]]:
+    return [[(part.data, part.shard_device) for part in local_shards(t)] for t in tensors]
+
+
+def _replicas_and_indices(tensors: Sequence[torch.Tensor]) -> list[list[tuple[int, Any]]]:
+    return [[(part.replica_id, part.indices) for part in local_shards(t)] for t in tensors]
+
+
+def _load_local_shards(
+    tensor: torch.Tensor, shards: Sequence[torch.Tensor], devices: Sequence[str]
+) -> None:
+    """Replaces what each of these devices holds of a tensor."""
+    order = sorted(range(len(devices)), key=lambda number: int(devices[number].rsplit(":", 1)[1]))
+    _XLAC.load_local_shards(tensor, [shards[number] for number in order])
+
+
+def _mark_manual(tensor: torch.Tensor, sharding: Any) -> None:
+    if not sharding.is_manual:
+        raise RuntimeError(f"_mark_manual_sharding: {sharding} is no manual sharding")
+    _mark_manual_sharding(tensor)
+
+
 NAMES: dict[str, Callable[..., Any]] = {
+    "_get_local_shard_replica_and_indices": _replicas_and_indices,
+    "_get_local_shards": _local_shards,
     "_global_tensor_from_cpu_shards": _from_cpu_shards,
+    "_load_local_shards": _load_local_shards,
+    "_mark_manual_sharding": _mark_manual,
     "_spmd_full_to_shard_shape": _full_to_shard,
     "_spmd_shard_to_full_shape": _shard_to_full,
 }

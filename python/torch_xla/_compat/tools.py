@@ -7,10 +7,11 @@ from typing import Any
 import torch
 
 from torch_xla import _XLAC, runtime, version
-from torch_xla._compat import calls, donation, shards
+from torch_xla._compat import builder, calls, collectives, devices, donation, graphs, shards
 from torch_xla._compat.lowering import LoweringContext
 from torch_xla._internal.devices import device_index
 from torch_xla.core._hlo_shape import XLA_TYPES
+from torch_xla.debug import profiler
 
 
 def _shape_type(tensor: torch.Tensor) -> str:
@@ -111,7 +112,6 @@ NAMES: dict[str, Any] = {
     "_init_computation_client": _XLAC.device_count,
     "_init_xla_lazy_backend": _XLAC.device_count_hint,
     "_replace_xla_tensor": _replace,
-    "_set_allow_execution": _XLAC.set_running_allowed,
     "_xla_get_all_devices": _all_devices,
     "_xla_get_mat_mul_precision": _get_precision,
     "_xla_increment_counter": _XLAC.increment_counter,
@@ -119,7 +119,17 @@ NAMES: dict[str, Any] = {
     "_xla_set_mat_mul_precision": _set_precision,
     "_xla_tensors_report": _tensors_report,
     "lowering": types.SimpleNamespace(LoweringContext=LoweringContext),
+    "profiler": types.SimpleNamespace(
+        TraceMe=profiler.Trace,
+        scope_pusher=profiler.Trace,
+        start_server=profiler.start_server,
+        trace=profiler.trace,
+    ),
+    **builder.NAMES,
     **calls.NAMES,
+    **collectives.NAMES,
+    **devices.NAMES,
     **donation.NAMES,
+    **graphs.NAMES,
     **shards.NAMES,
 }

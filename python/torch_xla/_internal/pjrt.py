@@ -6,27 +6,21 @@ one.
 
 import concurrent.futures
 import multiprocessing
-import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from torch_xla import runtime
-from torch_xla._internal import plugins
 from torch_xla.distributed import xla_multiprocessing
 from torch_xla.utils.utils import get_free_tcp_ports
 
 R = TypeVar("R")
 
 
-def _process_count() -> int:
-    return int(os.environ.get("CPU_NUM_DEVICES") or 1) if plugins.device_type() == "CPU" else 1
-
-
 def _call(ordinal: int, count: int, port: int, fn: Callable[..., R], args: Any, kwargs: Any) -> R:
-    os.environ["CPU_NUM_DEVICES"] = "1"
     result: R
     found: list[R] = []
-    xla_multiprocessing._run(ordinal, count, port, lambda _: found.append(fn(*args, **kwargs)), ())
+    run = xla_multiprocessing._run_on_one_device
+    run(ordinal, count, port, lambda _: found.append(fn(*args, **kwargs)), ())
     (result,) = found
     return result
 
@@ -35,7 +29,7 @@ def run_multiprocess(
     fn: Callable[..., R], *args: Any, start_method: str = "spawn", **kwargs: Any
 ) -> dict[int, R]:
     """`fn(*args, **kwargs)` in each process; the results by ordinal."""
-    count = _process_count()
+    count = xla_multiprocessing.process_count()
     port = get_free_tcp_ports()[0]
     context = multiprocessing.get_context(start_method)
     with concurrent.futures.ProcessPoolExecutor(count, context, max_tasks_per_child=1) as pool:
@@ -50,8 +44,7 @@ def spawn(
     args: tuple[Any, ...] = (),
 ) -> None:
     """`xmp.spawn` in all processes."""
-    count = nprocs or _process_count()
-    xla_multiprocessing.spawn(fn, args, nprocs=count, start_method=start_method)
+    xla_multiprocessing.spawn(fn, args, nprocs=nprocs, start_method=start_method)
 
 
 def spawn_threads(fn: Callable[..., R], args: tuple[Any, ...] = ()) -> dict[int, R]:

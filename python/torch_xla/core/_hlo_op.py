@@ -1,5 +1,6 @@
 """Values of a computation with XLA's operations as methods. `xla_builder` publishes the class."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,6 +13,39 @@ from torch_xla.core._hlo_shape import TORCH_TYPES, XLA_TYPES, Shape
 Sizes = Sequence[int]
 # A finished computation, or a function of Ops that it is made of.
 AnyComputation = Computation | Callable[..., Any]
+
+
+_GROUPS = ("feature_group_count", "batch_group_count")
+_SORTED = ("indices_are_sorted",)
+_SCATTERED = ("update_window_dims", "inserted_window_dims", "scatter_dims_to_operand_dims")
+_DIMENSIONS = (
+    "input_batch_dimension",
+    "input_feature_dimension",
+    "kernel_input_feature_dimension",
+    "kernel_output_feature_dimension",
+    "output_batch_dimension",
+    "output_feature_dimension",
+    "input_spatial_dimensions",
+    "kernel_spatial_dimensions",
+    "output_spatial_dimensions",
+)
+
+
+def _by_position(*names: str) -> Callable[[Callable[..., "Op"]], Callable[..., "Op"]]:
+    """The options `names` of a method may be given by position, too, in 2.9's order."""
+
+    def decorate(method: Callable[..., "Op"]) -> Callable[..., "Op"]:
+        own = method.__code__.co_argcount
+
+        @functools.wraps(method)
+        def call(*args: Any, **options: Any) -> "Op":
+            if len(args) > own + len(names):
+                raise TypeError(f"{method.__name__} takes {own + len(names) - 1} arguments at most")
+            return method(*args[:own], **dict(zip(names, args[own:], strict=False)), **options)
+
+        return call
+
+    return decorate
 
 
 class Op:
@@ -241,11 +275,15 @@ class Op:
         starts = [start.op for start in start_indices]
         return self._do("DynamicUpdateSlice", update, start_indices=starts)
 
+    @_by_position(
+        "offset_dims", "collapsed_slice_dims", "start_index_map", "index_vector_dim", *_SORTED
+    )
     def gather(self, start_indices: "Op", **options: Any) -> "Op":
         """`slice_sizes`, `offset_dims`, `collapsed_slice_dims`, `start_index_map`,
         `index_vector_dim`, `indices_are_sorted`, as XLA's."""
         return self._do("Gather", start_indices, **options)
 
+    @_by_position(*_SCATTERED, "index_vector_dim", *_SORTED, "unique_indices")
     def scatter(
         self, scatter_indices: "Op", updates: "Op", computation: AnyComputation, **options: Any
     ) -> "Op":
@@ -272,16 +310,19 @@ class Op:
 
     # Windows
 
+    @_by_position(*_GROUPS, "padding", "precision_config")
     def conv(self, kernel: "Op", window_strides: Sizes, **options: Any) -> "Op":
         """A convolution of (batch, features, ...) by (out, in, ...). `padding`: "valid", "same"."""
         return self._do("Conv", kernel, window_strides=window_strides, **options)
 
+    @_by_position(*_GROUPS, "precision_config")
     def conv_with_general_padding(
         self, kernel: "Op", window_strides: Sizes, padding: Sequence[Sizes], **options: Any
     ) -> "Op":
         options |= {"window_strides": window_strides, "padding": padding}
         return self._do("ConvWithGeneralPadding", kernel, **options)
 
+    @_by_position(*_DIMENSIONS, "padding", *_GROUPS, "precision_config")
     def conv_with_general_dimensions(
         self, kernel: "Op", window_strides: Sizes, **options: Any
     ) -> "Op":
@@ -289,12 +330,14 @@ class Op:
         options["window_strides"] = window_strides
         return self._do("ConvWithGeneralDimensions", kernel, **options)
 
+    @_by_position(*_DIMENSIONS, *_GROUPS, "precision_config")
     def conv_general(
         self, kernel: "Op", window_strides: Sizes, padding: Any, **options: Any
     ) -> "Op":
         options |= {"window_strides": window_strides, "padding": padding}
         return self._do("ConvGeneral", kernel, **options)
 
+    @_by_position(*_DIMENSIONS, *_GROUPS, "precision_config")
     def conv_general_dilated(
         self,
         kernel: "Op",
@@ -308,6 +351,7 @@ class Op:
         options |= {"lhs_dilation": lhs_dilation, "rhs_dilation": rhs_dilation}
         return self._do("ConvGeneralDilated", kernel, **options)
 
+    @_by_position("batch_dimension", "feature_dimension", "spatial_dimensions", "padding")
     def max_pool(self, kernel_size: Sizes, stride: Sizes, **options: Any) -> "Op":
         """`batch_dimension`, `feature_dimension`, `spatial_dimensions`, `padding`."""
         return self._do("MaxPool", kernel_size=kernel_size, stride=stride, **options)
@@ -320,11 +364,9 @@ class Op:
         combine = self._of_numbers("ReduceAll", computation)
         return self._do("ReduceAll", init_value, computation=combine)
 
-    def reduce_window(
-        self, init_value: "Op", computation: AnyComputation, *sizes: Any, **options: Any
-    ) -> "Op":
+    @_by_position("window_dimensions", "window_strides", "padding")
+    def reduce_window(self, init_value: "Op", computation: AnyComputation, **options: Any) -> "Op":
         """`window_dimensions`, `window_strides`, `padding`."""
-        options |= _named(("window_dimensions", "window_strides", "padding"), sizes)
         options["computation"] = self._of_numbers("ReduceWindow", computation)
         return self._do("ReduceWindow", init_value, **options)
 
@@ -510,7 +552,3 @@ class Op:
 
 # Op.tuple hides the builtin inside the class.
 tuple_of: type[tuple[Any, ...]] = tuple
-
-
-def _named(names: Sequence[str], values: Sequence[Any]) -> dict[str, Any]:
-    return dict(zip(names, values, strict=False))

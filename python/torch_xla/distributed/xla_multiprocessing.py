@@ -1,7 +1,7 @@
 """Starts training functions: in this process, or in several that exchange data.
 
-A process drives all its devices. On the CPU platform any number of processes can run; elsewhere
-each must be given a device of its own.
+A process drives all its devices. On the CPU platform any number of processes can run, as many as
+CPU_NUM_DEVICES says unless told otherwise; elsewhere each must be given a device of its own.
 """
 
 import os
@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import torch
 import torch.multiprocessing
 
+from torch_xla import runtime
 from torch_xla._internal import plugins, world
 from torch_xla.utils.utils import get_free_tcp_ports
 
@@ -28,7 +29,8 @@ def spawn(
     daemon: bool = False,
     start_method: str = "spawn",
 ) -> Any:
-    """Runs `fn(0, *args)` in this process, or `fn(ordinal, *args)` in `nprocs` processes.
+    """Runs `fn(0, *args)` in this process, or `fn(ordinal, *args)` in `nprocs` processes. None is
+    one; on the CPU it is one for each of CPU_NUM_DEVICES, but for SPMD mode, where one drives all.
 
     The arguments are those of torch.multiprocessing.spawn, which is called for several processes:
     what one of them raises ends the others and is raised here. Under torchrun, whose processes are
@@ -36,24 +38,32 @@ def spawn(
     """
     if world.size() > 1:
         return fn(world.local_rank(), *args)
-    if nprocs in (None, 1):
+    count = process_count() if nprocs is None else nprocs
+    if count == 1:
         # Where torch.distributed's "env://" looks for the others.
         os.environ.setdefault("MASTER_ADDR", "localhost")
         os.environ.setdefault("MASTER_PORT", str(get_free_tcp_ports()[0]))
         return fn(0, *args)
-    if not isinstance(nprocs, int) or nprocs < 1:
+    if not isinstance(count, int) or count < 1:
         raise ValueError(f"nprocs must be a number of processes or None, got {nprocs!r}")
     _check_platform()
     port = get_free_tcp_ports()[0]
     start: Any = torch.multiprocessing.start_processes  # type: ignore[attr-defined]
     return start(
-        _run,
-        (nprocs, port, fn, args),
-        nprocs=nprocs,
+        _run if nprocs else _run_on_one_device,
+        (count, port, fn, args),
+        nprocs=count,
         join=join,
         daemon=daemon,
         start_method=start_method,
     )
+
+
+def process_count() -> int:
+    """How many processes there are for the devices of this machine."""
+    if plugins.device_type() != "CPU" or runtime.is_spmd():
+        return 1
+    return int(os.environ.get("CPU_NUM_DEVICES") or 1)
 
 
 def _check_platform() -> None:
@@ -78,6 +88,11 @@ def _run(ordinal: int, count: int, port: int, fn: Callable[..., Any], args: Any)
     elif kind in _VISIBLE:
         os.environ.setdefault(_VISIBLE[kind], str(ordinal))
     fn(ordinal, *args)
+
+
+def _run_on_one_device(ordinal: int, *rest: Any) -> None:
+    os.environ["CPU_NUM_DEVICES"] = "1"
+    _run(ordinal, *rest)
 
 
 class MpModelWrapper:

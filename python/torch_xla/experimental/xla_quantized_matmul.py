@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from torch_xla.experimental import _library
+from torch_xla.experimental import quantized as _operators  # noqa: F401  (PyTorch's)
 
 __all__ = ["XlaQuantizedLinear", "quantized_matmul", "quantized_matmul_xla"]
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.checkpoint import set_checkpoint_early_stop
 
 from torch_xla import runtime
 from torch_xla.core._collectives import REDUCE_SUM, reduce_scatter
@@ -31,7 +32,9 @@ def checkpoint_module(module: nn.Module) -> nn.Module:
     def checkpointed(*args: Any, **kwargs: Any) -> Any:
         if not torch.is_grad_enabled():
             return forward(*args, **kwargs)
-        return checkpoint(forward, *args, use_reentrant=False, **kwargs)
+        # All of it is run again, also what no gradient needs: it may add step closures.
+        with set_checkpoint_early_stop(False):
+            return checkpoint(forward, *args, use_reentrant=False, **kwargs)
 
     module.forward = checkpointed
     return module

@@ -2,10 +2,13 @@
 
 from collections.abc import Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
+
+from torch_xla.distributed.fsdp._lent import lend, put, take
 
 _MODULE = "_fpw_module."
 
@@ -96,8 +99,9 @@ class XlaFlattenParamsWrapper(nn.Module):
             raise ValueError("param_list holds parameters that are not the module's")
         flat = FlatParameter(group, group[0].requires_grad)
         flat._param_infos = [infos[i] for i in range(len(group))]
-        for module, own_name, _ in places:
+        for module, own_name, number in places:
             del module._parameters[own_name]
+            lend(module, own_name, partial(self._view, name, len(self._places), number))
         self._places.append(places)
         self._metadata.append(flat.metadata())
         self.register_parameter(name, flat)
@@ -128,6 +132,9 @@ class XlaFlattenParamsWrapper(nn.Module):
         for flat, data, metadata in zip(self.flat_params, given, self._metadata, strict=True):
             yield from views_of(flat if data is None else data, metadata)
 
+    def _view(self, flat_name: str, group: int, number: int) -> torch.Tensor:
+        return list(views_of(getattr(self, flat_name), self._metadata[group]))[number]
+
     @contextmanager
     def unflatten_params(self) -> Iterator[None]:
         """The parameters are attributes of their modules inside."""
@@ -137,13 +144,13 @@ class XlaFlattenParamsWrapper(nn.Module):
         ):
             views = list(views_of(flat, metadata))
             for module, name, number in places:
-                setattr(module, name, views[number])
+                put(module, name, views[number])
                 placed.append((module, name))
         try:
             yield
         finally:
             for module, name in placed:
-                delattr(module, name)
+                take(module, name)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         with self.unflatten_params():

@@ -5,6 +5,7 @@ import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum, auto
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ import torch_xla
 from torch_xla._internal import world
 from torch_xla.core._collectives import REDUCE_MAX, REDUCE_SUM, all_gather, all_reduce
 from torch_xla.core._linear import apply_xla_patch_to_nn_linear
+from torch_xla.distributed.fsdp._lent import in_backward, lend, put, take
 from torch_xla.distributed.fsdp.utils import BucketizedReduceScatter
 from torch_xla.distributed.fsdp.wrap import recursive_wrap
 from torch_xla.distributed.fsdp.xla_flatten_params_wrapper import XlaFlattenParamsWrapper
@@ -52,8 +54,8 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, shard: torch.Tensor, owner: Any, index: int) -> torch.Tensor:
         ctx.owner, ctx.index = owner, index
-        whole: torch.Tensor = owner._gather(index)
-        return whole
+        whole: torch.Tensor = owner._regather(index) if in_backward() else owner._gather(index)
+        return whole.detach()
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
@@ -147,6 +149,7 @@ class XlaFullyShardedDataParallel(nn.Module):
         shard._name = f"_fsdp_shard.{name}".replace(".", _SEPARATOR)
         for module, own_name in places:
             del module._parameters[own_name]
+            lend(module, own_name, partial(self._gathered, len(self._places)))
         self.register_parameter(shard._name, shard)
         self.sharded_params.append(shard)
         self._places.append(places)
@@ -215,8 +218,8 @@ class XlaFullyShardedDataParallel(nn.Module):
             wholes = [self._gathered(i) for i in range(len(self.sharded_params))]
             for places, whole in zip(self._places, wholes, strict=True):
                 for module, name in places:
-                    setattr(module, name, whole)
-                    stack.callback(delattr, module, name)
+                    put(module, name, whole)
+                    stack.callback(take, module, name)
             if self.reshard_after_forward and torch.is_grad_enabled():
                 stack.enter_context(self._saving_without(wholes))
             output = self._fsdp_wrapped_module(*args, **kwargs)
@@ -226,6 +229,13 @@ class XlaFullyShardedDataParallel(nn.Module):
     def _gathered(self, index: int) -> torch.Tensor:
         whole: torch.Tensor = _Gather.apply(self.sharded_params[index], self, index)  # type: ignore
         return whole
+
+    def _regather(self, index: int) -> torch.Tensor:
+        """The whole parameter in a backward pass, which ends with `_reduce`."""
+        if index not in self._regathered:
+            self.training_state = TrainingState.BACKWARD_PRE
+            self._regathered[index] = self._gather(index)
+        return self._regathered[index]
 
     def _cast(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.to(self.compute_dtype) if tensor.is_floating_point() else tensor
@@ -244,10 +254,7 @@ class XlaFullyShardedDataParallel(nn.Module):
             if isinstance(saved, torch.Tensor):
                 return saved
             index, size, stride, offset = saved
-            if index not in self._regathered:
-                self.training_state = TrainingState.BACKWARD_PRE
-                self._regathered[index] = self._gather(index)
-            return self._regathered[index].as_strided(size, stride, offset)
+            return self._regather(index).as_strided(size, stride, offset)
 
         return torch.autograd.graph.saved_tensors_hooks(pack, unpack)
 
