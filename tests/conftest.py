@@ -32,8 +32,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--full",
         action="store_true",
-        help="run every model with every optimizer, every OpInfo sample and every test in each mode, "
-        "not a selection",
+        help="run every model with every optimizer, every OpInfo sample and every test in each "
+        "mode, not a selection",
     )
     parser.addoption(
         "--every",
