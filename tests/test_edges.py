@@ -39,6 +39,7 @@ def generate(model: nn.Module, count: int) -> tuple[torch.Tensor, list[bool]]:
     return tokens, seen
 
 
+@pytest.mark.host_only("edges are interpreted where memory is the host's, and programs elsewhere")
 def test_tokens_that_grow_are_one_program() -> None:
     torch.manual_seed(0)
     model = Next()
@@ -55,6 +56,7 @@ def test_tokens_that_grow_are_one_program() -> None:
     assert (met.counter_value("UncachedCompile") or 0) <= 4
 
 
+@pytest.mark.host_only("programs call no kernels of this process elsewhere, and check no index")
 def test_an_error_of_the_core_is_whose_reads_it() -> None:
     """The edges that do not need it have their values, and the device goes on."""
     output = output_of(

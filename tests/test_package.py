@@ -212,7 +212,7 @@ def test_the_environment_is_checked_at_import(fresh_python: Callable[..., str]) 
 
 
 def test_xla_flags_that_the_plugin_does_not_know_are_left_out(
-    fresh_python: Callable[..., str],
+    fresh_python: Callable[..., str], tmp_path: Path
 ) -> None:
     """The plugin would end the process."""
     program = (
@@ -227,3 +227,11 @@ def test_xla_flags_that_the_plugin_does_not_know_are_left_out(
     value, warned = fresh_python(program, XLA_FLAGS=flags).splitlines()
     assert value == "2.0"
     assert "does not know --xla_tpu_enable_flash --xla_nonsense=1, which is left out" in warned
+    file = tmp_path / "flags"
+    file.write_text(flags)
+    value, warned = fresh_python(program, XLA_FLAGS=str(file)).splitlines()
+    assert value == "2.0"
+    assert "does not know --xla_tpu_enable_flash --xla_nonsense=1, which is left out" in warned
+    value, warned = fresh_python(program, XLA_FLAGS="xla_nonsense").splitlines()
+    assert value == "2.0"
+    assert "XLA_FLAGS has the value 'xla_nonsense', which is left out" in warned

@@ -62,6 +62,8 @@ def test_initialize_cache_chooses_the_folder(tmp_path: Path) -> None:
     """
     output_of(program, str(tmp_path / "chosen"))
     assert entries(tmp_path / "chosen")
+    output_of(program, "~/at_home", HOME=str(tmp_path))
+    assert entries(tmp_path / "at_home")
 
 
 ONE_PROGRAM = 'print((torch.ones(3, device="xla") * 5).sum().item())'

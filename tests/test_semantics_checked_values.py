@@ -141,3 +141,20 @@ def test_indices_on_the_host_are_checked_at_the_call() -> None:
         tensor[:, torch.tensor([3])]
     tensor = ramp(4, 3, device="xla")  # a kernel may write before it meets the wrong index
     assert tensor[torch.tensor([True, False, True, False]), torch.tensor([2, 0])].tolist() == [2, 6]
+
+
+def test_matrices_without_a_factorisation_raise_as_on_the_cpu() -> None:
+    """Read by the operator itself, or by whoever reads the result."""
+    singular = torch.tensor([[1.0, 2.0], [2.0, 4.0]])
+    calls: list[Callable[[Tensor], Tensor]] = [
+        lambda x: torch.linalg.cholesky_ex(x, check_errors=True).L,
+        lambda x: torch.linalg.svdvals(x * float("nan")),
+        torch.linalg.inv,
+        lambda x: torch.linalg.solve(x, x),
+    ]
+    for call in calls:
+        with pytest.raises(torch.linalg.LinAlgError) as wanted:
+            call(singular)
+        with pytest.raises(torch.linalg.LinAlgError) as raised:
+            call(singular.to("xla")).cpu()
+        assert str(wanted.value) in str(raised.value)

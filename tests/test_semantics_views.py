@@ -211,6 +211,7 @@ def test_results_lie_as_the_cpus_kernels_lay_them() -> None:
         images = ramp(2, 3, 4, 5, device=device)
         thin = ramp(5, 2, 1, 5, device=device)
         wide = thin.permute(3, 2, 1, 0)
+        crooked = images.diagonal(1, 0, 2)
         normal = torch.nn.functional.batch_norm
         places = torch.empty(3, 3, 0, dtype=torch.int64, device=device)
         torch.nonzero(images, out=places)
@@ -230,6 +231,8 @@ def test_results_lie_as_the_cpus_kernels_lay_them() -> None:
             wide.logical_or(thin),
             wide // (thin.abs() + 1),
             columns.to(torch.complex64).angle(),
+            crooked[crooked[:, 0, 0] > 0],
+            crooked[torch.tensor([True, False, True])],
         )
 
     assert_same(program, atol=1e-5, rtol=1e-4)

@@ -165,7 +165,7 @@ def initialize_cache(path: str, readonly: bool = False) -> None:
 
     A program is machine code: the folder must belong to this user and be writable by nobody else.
     """
-    _XLAC.initialize_cache(os.fspath(path), readonly)
+    _XLAC.initialize_cache(os.path.expanduser(path), readonly)
 
 
 def get_num_cached_compilation_graph() -> int:

@@ -81,7 +81,7 @@ bool may_become(const at::Tensor& operand, const OutputSpec& spec) {
 }
 
 // What the user has to know of, rather than a type that this kernel does not take: an index that
-// does not exist, a division by zero, or whatever the user's own operator says.
+// does not exist, a singular matrix, a division by zero, or whatever the user's own operator says.
 bool is_about_values(const c10::Error& error, const Node& node) {
   constexpr const char* kComplaints[] = {
       "out of bounds",       "out of range",      "in the valid range",
@@ -89,6 +89,7 @@ bool is_about_values(const c10::Error& error, const Node& node) {
       "invalid multinomial", "between 0 and 1",   "p_in <= 1"};
   const std::string& message = error.msg();
   return dynamic_cast<const c10::IndexError*>(&error) != nullptr ||
+         dynamic_cast<const c10::LinAlgError*>(&error) != nullptr ||
          std::any_of(std::begin(kComplaints), std::end(kComplaints),
                      [&](const char* text) { return message.find(text) != std::string::npos; }) ||
          (node.signature->computation == nullptr && !node.signature->op.starts_with("aten::"));

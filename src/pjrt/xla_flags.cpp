@@ -4,6 +4,7 @@
 
 #include <cctype>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -41,11 +42,18 @@ bool holds_name(const std::string& content, const std::string& name) {
 
 void drop_unknown_xla_flags(const std::string& library) {
   const char* given = std::getenv("XLA_FLAGS");
-  if (given == nullptr || given[0] != '-') {
-    return;  // none, or the name of a file that has them
+  if (given == nullptr || *given == '\0') {
+    return;
+  }
+  const bool names_file = *given != '-';  // which has the flags
+  if (names_file && !(std::filesystem::is_regular_file(given) && std::ifstream(given))) {
+    warn("XLA_FLAGS has the value '" + std::string(given) +
+         "', which is left out: it must be flags (--xla_name=value) or a file that can be read");
+    unsetenv("XLA_FLAGS");
+    return;
   }
   std::string content, known, unknown;
-  std::istringstream flags(given);
+  std::istringstream flags(names_file ? content_of(given) : given);
   for (std::string flag; flags >> flag;) {
     if (content.empty()) {
       content = content_of(library);

@@ -7,7 +7,9 @@
 #include "trace/scope.h"
 #include "values/internal_ops.h"
 
+#include <ATen/ExpandUtils.h>
 #include <ATen/ops/broadcast_tensors.h>
+#include <ATen/ops/empty_strided.h>
 #include <ATen/ops/index.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/nonzero.h>
@@ -29,6 +31,18 @@ std::vector<StatePtr> states_of(c10::ArrayRef<c10::IValue> arguments) {
     }
   }
   return states;
+}
+
+// On the host, its dimensions in memory in the same order: kernels lay their results accordingly.
+at::Tensor operand_of_host(const at::Tensor& tensor) {
+  if (!is_xla(tensor)) {
+    return tensor;
+  }
+  const at::Tensor copy = to_cpu(tensor);
+  const std::vector<int64_t> strides = at::infer_dense_strides(tensor.sizes(), tensor.strides());
+  return copy.strides() == c10::IntArrayRef(strides)
+             ? copy
+             : at::empty_strided(copy.sizes(), strides, copy.options()).copy_(copy);
 }
 
 void write_back(const c10::IValue& target, const c10::IValue& computed) {
@@ -77,7 +91,7 @@ std::vector<at::Tensor> chosen_places(const at::Tensor& mask, int device) {
   return places;
 }
 
-at::Tensor masked_select(const at::Tensor& self, const at::Tensor& mask) {
+at::Tensor select_by_mask(const at::Tensor& self, const at::Tensor& mask) {
   const std::vector<at::Tensor> wide = at::broadcast_tensors({self, mask});
   const at::Tensor chosen = constant_mask(mask).expand(wide[1].sizes()).reshape(-1);
   return wide[0].reshape(-1).index_select(0, chosen_places(chosen, self.device().index())[0]);
@@ -120,7 +134,7 @@ bool select_by_constant(const OpInfo& info, torch::jit::Stack* stack) {
   }
   at::AutoDispatchBelowADInplaceOrView guard;
   at::Tensor selected =
-      indexes ? index_by_masks(self, which.toListRef()) : masked_select(self, which.toTensor());
+      indexes ? index_by_masks(self, which.toListRef()) : select_by_mask(self, which.toTensor());
   torch::jit::drop(*stack, 2);
   stack->push_back(std::move(selected));
   return true;
@@ -138,10 +152,9 @@ void run_on_host(const OpInfo& info, torch::jit::Stack* stack) {
   if (current_scope() == nullptr) {
     sync_storages(states_of(arguments));  // one program for all of them
   }
-  auto read = [](const at::Tensor& tensor) { return is_xla(tensor) ? to_cpu(tensor) : tensor; };
   torch::jit::Stack host;
   for (const c10::IValue& argument : arguments) {
-    host.push_back(map_tensors(argument, read, c10::Device(c10::kCPU)));
+    host.push_back(map_tensors(argument, operand_of_host, c10::Device(c10::kCPU)));
   }
   IValues host_arguments = host;
   {
