@@ -162,6 +162,16 @@ def test_random_state() -> None:
     assert torch.rand(3, device="xla").tolist() == first
 
 
+def test_fork_rng_keeps_the_numbers_of_a_device_used_by_name(not_asked_for: None) -> None:
+    torch.rand(1, device="xla").item()
+    for options, kept in (({}, True), ({"devices": []}, False), ({"enabled": False}, False)):
+        with torch.random.fork_rng(**options):
+            inside = torch.rand(3, device="xla"), torch.rand(3)
+        after = torch.rand(3, device="xla"), torch.rand(3)
+        assert torch.equal(inside[0], after[0]) == kept
+        assert torch.equal(inside[1], after[1]) == options.get("enabled", True)
+
+
 @pytest.mark.parametrize("make", [torch.xla.Event, lambda **k: torch.Event("xla", **k)])
 def test_events_measure_what_is_between_them(make) -> None:
     matrix = torch.rand(600, 600, device="xla")

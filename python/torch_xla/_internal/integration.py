@@ -50,6 +50,7 @@ def install() -> None:
     script_modules.load_on_device()
     sharing.install()
     _seed_with_torch()
+    _fork_with_torch()
     _accept_optimizers()
     _number_fake_devices()
     higher_order.install()
@@ -243,6 +244,26 @@ def _seed_with_torch() -> None:
             device_module.manual_seed_all(seed)
 
     torch.random._seed_custom_device = seed_custom_device
+
+
+def _fork_with_torch() -> None:
+    """`torch.random.fork_rng()`, which asks for the accelerator, keeps the device's numbers as well
+    in programs that use it by name, where it is not the accelerator."""
+    original = torch.random.fork_rng
+
+    @functools.wraps(original)
+    @contextlib.contextmanager
+    def fork_rng(
+        devices: Any = None, *arguments: Any, device_type: str | None = None, **options: Any
+    ) -> Iterator[None]:
+        with contextlib.ExitStack() as forks:
+            if devices is None and device_type is None and device_module.is_initialized():
+                ours = range(device_module.device_count())
+                forks.enter_context(original(ours, *arguments, device_type=type_name, **options))
+            forks.enter_context(original(devices, *arguments, device_type=device_type, **options))
+            yield
+
+    torch.random.fork_rng = fork_rng
 
 
 def _accept_optimizers() -> None:
