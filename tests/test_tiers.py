@@ -472,6 +472,6 @@ def test_what_is_written_to_out_is_computed_in_its_dtype() -> None:
         torch.linspace(torch.tensor(0.1, device=device), 7.7, 9, out=results[4])
         return [result.cpu() for result in results]
 
-    for dtype in (torch.float64, torch.bfloat16, torch.int64):
+    for dtype in (torch.float64, torch.bfloat16):
         for expected, got in zip(program("cpu", dtype), program("xla", dtype), strict=True):
             torch.testing.assert_close(got, expected, rtol=0, atol=0)
