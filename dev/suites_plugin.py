@@ -53,6 +53,14 @@ if not ON_CPU and os.environ.get("SUITES_DEFAULT_DEVICE"):
     torch.Tensor.numpy = numpy_of  # type: ignore[assignment, method-assign]
     torch.Tensor.__array__ = array_of  # type: ignore[assignment, method-assign]
 
+if os.environ.get("SUITES_DEVICE_TYPES"):
+    # PyTorch's own tests: those for the CPU, with all their expectations, are given the device.
+    from torch.testing._internal import common_device_type
+
+    common_device_type.device_type_test_bases[:] = [common_device_type.CPUTestBase]
+    if not ON_CPU:
+        common_device_type.CPUTestBase.get_primary_device = classmethod(lambda cls: "xla:0")
+
 if os.environ.get("SUITES_RANDOM_OF_THE_CPU"):
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
@@ -104,6 +112,19 @@ def pytest_fixture_setup(fixturedef: Any) -> Generator[None, Any, Any]:
         value = "xla"
         fixturedef.cached_result = (value, *fixturedef.cached_result[1:])
     return value
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    if ON_CPU or not hasattr(getattr(item, "cls", None), "device_type"):
+        return (yield)
+    import torch
+
+    torch.set_default_device(None)  # PyTorch's tests that name their device
+    try:
+        return (yield)
+    finally:
+        torch.set_default_device("xla")
 
 
 @pytest.hookimpl(trylast=True)

@@ -288,3 +288,18 @@ def test_quantisation_aware_training(kind: str) -> None:
         return tuple(model.state_dict().values())
 
     assert_same(program, rtol=1e-2, atol=2e-3)  # a step of the quantiser more or less
+
+
+def test_embedding_bags_of_many_sizes() -> None:
+    """The CPU's kernel returns other sizes than meta's: it is asked for large ones as well."""
+    for places, dim in ((20, 4), (200, 40), (210, 50)):
+        weight, index = ramp(places, dim), torch.arange(12) * 7 % places
+
+        def program(device: str, weight: Tensor = weight, index: Tensor = index) -> list[Tensor]:
+            table = weight.to(device).detach().requires_grad_()
+            bags = F.embedding_bag(index.to(device).view(4, 3), table, mode="sum")
+            bags.sum().backward()
+            assert table.grad is not None
+            return [bags.detach(), table.grad]
+
+        assert_same(program)

@@ -136,3 +136,14 @@ def test_host_generator_is_left_alone() -> None:
     torch.manual_seed(1)
     torch.rand(4, device="xla")
     assert torch.equal(torch.rand(4), expected)
+
+
+@pytest.mark.parametrize("tiers", ["off", "counted"])
+def test_whole_numbers_without_an_end_reach_the_largest_of_the_dtype(
+    tiers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCH_XLA_TIERS", tiers)
+    for dtype, last in ((torch.int8, 127), (torch.int32, 2**31 - 1), (torch.bfloat16, 256)):
+        drawn = torch.empty(4000, dtype=dtype, device="xla").random_(-5, None).cpu().double()
+        assert -5 <= drawn.min() < last / 20
+        assert last * 0.95 < drawn.max() <= last

@@ -460,3 +460,18 @@ def test_memory_is_freed_at_the_last_use(monkeypatch: pytest.MonkeyPatch) -> Non
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024 - before
     assert grown < 600
     assert met.metric_data("InterpretTime")
+
+
+def test_what_is_written_to_out_is_computed_in_its_dtype() -> None:
+    def program(device: str, dtype: torch.dtype) -> list[Tensor]:
+        results = [torch.empty(0, dtype=dtype, device=device) for _ in range(5)]
+        torch.linspace(0.1, 7.7, 9, out=results[0])
+        torch.logspace(0.1, 1.7, 9, out=results[1])
+        torch.arange(0.1, 7.7, 0.3, out=results[2])
+        torch.full((3,), 2**24 + 1.1, out=results[3])
+        torch.linspace(torch.tensor(0.1, device=device), 7.7, 9, out=results[4])
+        return [result.cpu() for result in results]
+
+    for dtype in (torch.float64, torch.bfloat16):
+        for expected, got in zip(program("cpu", dtype), program("xla", dtype), strict=True):
+            torch.testing.assert_close(got, expected, rtol=0, atol=0)

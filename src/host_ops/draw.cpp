@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "host_ops/philox.h"
+#include "lower/random_range.h"
 
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
@@ -34,19 +35,6 @@ DType float_of(DType dtype) {
 
 DType distribution_dtype(DType dtype) {
   return c10::isIntegralType(dtype, true) ? DType::Double : float_of(dtype);
-}
-
-int significant_bits(DType dtype) {
-  switch (dtype) {
-    case DType::Double:
-      return 53;
-    case DType::Half:
-      return 11;
-    case DType::BFloat16:
-      return 8;
-    default:
-      return 24;
-  }
 }
 
 class Draw {
@@ -289,22 +277,14 @@ Results draw_rrelu(Draw& d) {
 
 Results draw_random_from(Draw& d) {
   const int64_t low = d.integer(1);
-  const uint64_t end = d.is_none(2) ? uint64_t{1} << 63 : static_cast<uint64_t>(d.integer(2));
+  const uint64_t last = low == std::numeric_limits<int64_t>::lowest()
+                            ? uint64_t{1} << 63
+                            : end_of_whole_numbers(d.output().dtype);
+  const uint64_t end = d.is_none(2) ? last : static_cast<uint64_t>(d.integer(2));
   return {d.integers(low, end - static_cast<uint64_t>(low))};
 }
 Results draw_random_to(Draw& d) { return {d.integers(0, static_cast<uint64_t>(d.integer(1)))}; }
-Results draw_random(Draw& d) {
-  const DType dtype = d.output().dtype;
-  if (c10::isFloatingType(dtype)) {
-    return {d.integers(0, (uint64_t{1} << significant_bits(dtype)) + 1)};
-  }
-  if (dtype == DType::Bool) {
-    return {d.integers(0, 2)};
-  }
-  const int sign = c10::isSignedType(dtype) ? 1 : 0;
-  const int bits = static_cast<int>(8 * c10::elementSize(dtype)) - sign;
-  return {d.integers(0, bits >= 64 ? 0 : uint64_t{1} << bits)};
-}
+Results draw_random(Draw& d) { return {d.integers(0, end_of_whole_numbers(d.output().dtype))}; }
 Results draw_permutation(Draw& d) { return {d.permutation()}; }
 
 // As PyTorch's kernel for the CPU, which is not the one that draws here.

@@ -4,6 +4,7 @@
 // needs a logarithm or its like is drawn by host_ops/draw.h where programs call the host: the
 // interpreter must draw the same bits.
 #include "lower/activation.h"
+#include "lower/random_range.h"
 #include "lower/reduction.h"
 #include "pjrt/doubles.h"
 
@@ -22,18 +23,8 @@ DType distribution_dtype(DType dtype) {
   return c10::isIntegralType(dtype, true) ? DType::Double : compute_dtype(dtype);
 }
 
-int significant_bits(DType dtype) {
-  switch (pjrt::device_dtype(dtype)) {
-    case DType::Double:
-      return 53;
-    case DType::Half:
-      return 11;
-    case DType::BFloat16:
-      return 8;
-    default:
-      return 24;
-  }
-}
+// Of what the device computes with.
+int device_bits(DType dtype) { return significant_bits(pjrt::device_dtype(dtype)); }
 
 // The `count` upper of the random bits drawn for f32 or f64, as a float of that type.
 Expr random_digits(LowerContext& c, DType compute, int count, Ints dims) {
@@ -47,13 +38,13 @@ Expr random_digits(LowerContext& c, DType compute, int count, Ints dims) {
 
 // [0, 1), at the resolution of `result`, in its compute dtype.
 Expr uniform(LowerContext& c, DType result, Ints dims) {
-  int digits = significant_bits(result);
+  int digits = device_bits(result);
   return random_digits(c, distribution_dtype(result), digits, dims) * std::ldexp(1.0, -digits);
 }
 
 // (0, 1): halfway between the numbers of a grid with one digit less.
 Expr open_uniform(LowerContext& c, DType compute, Ints dims) {
-  int digits = significant_bits(compute) - 1;
+  int digits = device_bits(compute) - 1;
   return (random_digits(c, compute, digits, dims) + 0.5) * std::ldexp(1.0, -digits);
 }
 
@@ -243,10 +234,13 @@ void draw_integers(LowerContext& c, int64_t low, uint64_t count) {
   c.set(0, b.convert(b.add(offset, b.constant(Number::of(low), DType::Long)), output.dtype));
 }
 
-// random.from(self, from, to); without `to` up to the largest i64
+// random.from(self, from, to); without `to` up to the dtype's largest, or all numbers of 64 bits
 void lower_random_from(LowerContext& c) {
   int64_t low = c.integer(1);
-  uint64_t end = c.is_none(2) ? uint64_t{1} << 63 : static_cast<uint64_t>(c.integer(2));
+  uint64_t last = low == std::numeric_limits<int64_t>::lowest()
+                      ? uint64_t{1} << 63
+                      : end_of_whole_numbers(pjrt::device_dtype(c.output(0).dtype));
+  uint64_t end = c.is_none(2) ? last : static_cast<uint64_t>(c.integer(2));
   draw_integers(c, low, end - static_cast<uint64_t>(low));
 }
 
@@ -255,16 +249,7 @@ void lower_random_to(LowerContext& c) { draw_integers(c, 0, static_cast<uint64_t
 
 // random(self): up to the largest integer of the dtype; of a float, the last that it can count to
 void lower_random(LowerContext& c) {
-  DType dtype = c.output(0).dtype;
-  if (c10::isFloatingType(dtype)) {
-    draw_integers(c, 0, (uint64_t{1} << significant_bits(dtype)) + 1);
-  } else if (dtype == DType::Bool) {
-    draw_integers(c, 0, 2);
-  } else {
-    bool is_signed = c10::isSignedType(dtype);
-    int bits = static_cast<int>(8 * c10::elementSize(dtype)) - (is_signed ? 1 : 0);
-    draw_integers(c, 0, bits == 64 ? 0 : uint64_t{1} << bits);
-  }
+  draw_integers(c, 0, end_of_whole_numbers(pjrt::device_dtype(c.output(0).dtype)));
 }
 
 // randperm(n): sorts positions by random keys

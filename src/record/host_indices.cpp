@@ -87,9 +87,11 @@ void check(const at::Tensor& given, const at::Tensor& self, int64_t dim,
     return;  // programs check, and say where
   }
   TORCH_CHECK_INDEX(!op.starts_with("aten::index_select"), "index out of range in self");
+  const int64_t outside = low < least || low >= size ? low : high;
   const std::string sentence =
-      c10::str("index ", low < least || low >= size ? low : high,
-               " is out of bounds for dimension ", dim, " with size ", size);
+      size == 0 ? "index is out of bounds for dimension with size 0"
+                : c10::str("index ", outside, " is out of bounds for dimension ", dim,
+                           " with size ", size);
   TORCH_CHECK(!op.starts_with("aten::index_add"), sentence);
   TORCH_CHECK_INDEX(false, sentence);
 }

@@ -132,7 +132,8 @@ class AttributeBuilder {
   Draft& draft_;
 };
 
-// Arguments in the order of `op`, placed where `functional` has them; out= tensors are dropped.
+// Arguments in the order of `op`, placed where `functional` has them; out= tensors are dropped, but
+// say what to compute with.
 void build_arguments(const OpInfo& info, const Call& call, c10::ArrayRef<c10::IValue> arguments,
                      Draft& draft) {
   AttributeBuilder builder(info, draft);
@@ -144,8 +145,17 @@ void build_arguments(const OpInfo& info, const Call& call, c10::ArrayRef<c10::IV
     own.push_back(number ? builder.number(Number::Kind::Int, {})
                          : builder.attribute(arguments[i], schema[i], drop));
   }
-  for (int source : info.argument_source) {
-    draft.signature.arguments.push_back(source >= 0 ? own[source] : Attribute());
+  const auto& taken = info.functional.schema().arguments();
+  for (size_t i = 0; i < info.argument_source.size(); ++i) {
+    const int source = info.argument_source[i];
+    if (source >= 0) {
+      draft.signature.arguments.push_back(own[source]);
+    } else if (is_dtype_argument(taken[i])) {
+      draft.signature.arguments.emplace_back(
+          arguments[info.mutated.front()].toTensor().scalar_type());
+    } else {
+      draft.signature.arguments.emplace_back();
+    }
   }
   number_starts(draft.signature);
 }

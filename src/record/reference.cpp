@@ -102,7 +102,7 @@ std::optional<IValues> ask_cpu(const OpInfo& info, const c10::OperatorHandle& op
   return first.results;
 }
 
-// Operators and the dtypes for which the CPU has once been asked and agreed.
+// Operators and the dtypes for which the CPU has once been asked and agreed with meta.
 class Agreed {
  public:
   bool contains(const std::string& kinds) {
@@ -153,23 +153,42 @@ bool cpu_is_reference(const OpInfo& info) {
          info.name.rfind("aten::", 0) == 0;
 }
 
+bool same_results(const std::optional<IValues>& one, const std::optional<IValues>& other) {
+  if (!one || !other) {
+    return true;
+  }
+  const std::vector<at::Tensor> left = flatten_tensors(*one), right = flatten_tensors(*other);
+  return std::equal(left.begin(), left.end(), right.begin(), right.end(),
+                    [](const at::Tensor& x, const at::Tensor& y) {
+                      return x.defined() == y.defined() &&
+                             (!x.defined() || (x.sizes() == y.sizes() &&
+                                               x.scalar_type() == y.scalar_type()));
+                    });
+}
+
 // Meta kernels word some errors differently from the CPU's and let some dtypes pass: the CPU is
-// asked for small calls, and until it has agreed once to these dtypes.
+// asked for small calls, and until it has agreed once to these dtypes. Where its kernel computes
+// the results (_embedding_bag has other ones on meta), it must have agreed about them, too.
 std::optional<IValues> second_opinion(const OpInfo& info, const c10::OperatorHandle& op,
-                                      const IValues& arguments, bool needed) {
+                                      const IValues& arguments,
+                                      const std::optional<IValues>& meta) {
   constexpr int64_t kSmall = 1 << 12;
   constexpr int64_t kLargest = int64_t{1} << 26;
   static auto* agreed = new Agreed;
+  const bool needed = !meta;
+  const bool computes = info.lowering == nullptr;
   if (!needed && !cpu_is_reference(info)) {
     return std::nullopt;
   }
   Kinds kinds = kinds_of(info, arguments);
   if (!needed && kinds.elements > kSmall &&
-      (kinds.elements > kLargest || agreed->contains(kinds.text))) {
+      ((kinds.elements > kLargest && !computes) || agreed->contains(kinds.text))) {
     return std::nullopt;
   }
   std::optional<IValues> results = ask_cpu(info, op, arguments);
-  agreed->add(std::move(kinds.text));
+  if (!computes || same_results(meta, results)) {
+    agreed->add(std::move(kinds.text));
+  }
   return results;
 }
 
@@ -320,7 +339,7 @@ std::optional<IValues> ask(const OpInfo& info, const c10::OperatorHandle& op,
   if (cpu_is_reference(info)) {
     check_convolution(op, arguments);
   }
-  std::optional<IValues> cpu = second_opinion(info, op, arguments, !results);
+  std::optional<IValues> cpu = second_opinion(info, op, arguments, results);
   // A CPU kernel that will compute the results knows their sizes and dtypes best.
   return cpu && (!results || info.lowering == nullptr) ? cpu : results;
 }
