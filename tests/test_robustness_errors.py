@@ -41,6 +41,9 @@ MISTAKES: dict[str, Callable[[str], object]] = {
     "complex trunc": lambda d: torch.ones(3, dtype=torch.complex64, device=d).trunc(),
     "large complex floor": lambda d: torch.ones(9999, dtype=torch.complex64, device=d).floor(),
     "complex clamp": lambda d: torch.ones(3, dtype=torch.complex64, device=d).clamp(0, 1),
+    "mean of truths, written": lambda d: torch.mean(
+        torch.ones(3, dtype=torch.bool, device=d), 0, out=torch.ones((), device=d)
+    ),
     "bool alpha": lambda d: torch.sub(torch.ones(3, device=d), 1, alpha=True),
     "top-k": lambda d: torch.ones(3, device=d).topk(4),
     "index_put": lambda d: index_put(d, 2, torch.ones(3, 9999, device=d)),

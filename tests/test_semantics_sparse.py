@@ -45,6 +45,14 @@ CALLS: dict[str, Callable[[str], Tensor]] = {
     "converted": lambda d: _sparse(d).double(),
     "zeroed": lambda d: _sparse(d).clone().zero_(),
     "copied": lambda d: _sparse(d).zero_().copy_(_sparse(d)),
+    # PyTorch's kernels of these for dense tensors take any device, if nobody knows better.
+    "full sum": lambda d: _sparse(d).sum(),
+    "isinf": lambda d: _sparse(d).isinf(),
+    "mv": lambda d: _sparse(d).mv(_dense(d, 3)),
+    "stack": lambda d: torch.stack([_sparse(d), _sparse(d)]),
+    "permuted": lambda d: _sparse(d).unsqueeze(0).permute(2, 0, 1),
+    "batches": lambda d: torch.bmm(_sparse(d).unsqueeze(0), _dense(d, 1, 3, 2)),
+    "smm, whose result it takes twice": lambda d: torch.smm(_sparse(d), _dense(d, 3, 2)),
 }
 
 

@@ -427,3 +427,19 @@ def test_tangents_of_views() -> None:
             return list(torch.autograd.forward_ad.unpack_dual(dual * 1))
 
     assert_same(program)
+
+
+def test_functionalized_views_in_vmap() -> None:
+    def change(x: Tensor) -> Tensor:
+        copy = x.clone()
+        first, second = copy.split(2)
+        first.add_(1)
+        second.mul_(2)
+        return copy
+
+    def program(device: str) -> list[Tensor]:
+        rows = ramp(3, 4, device=device)
+        inside = torch.func.vmap(torch.func.functionalize(change))(rows)
+        return [inside, torch.func.functionalize(torch.func.vmap(change))(rows)]
+
+    assert_same(program)

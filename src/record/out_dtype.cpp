@@ -14,7 +14,11 @@ void record_in_dtype_of_out(const c10::OperatorHandle& op, torch::jit::Stack* st
   const c10::IValue& out = torch::jit::peek(*stack, arguments.size() - 1, arguments.size());
   const size_t dtype = *op.schema().argumentIndexWithName("dtype");
   c10::IValue& wanted = torch::jit::peek(*stack, dtype, arguments.size());
-  if (wanted.isNone()) {
+  const bool is_refused =  // whatever it is written to
+      op.schema().name() == "aten::mean" &&
+      c10::isIntegralType(torch::jit::peek(*stack, 0, arguments.size()).toTensor().scalar_type(),
+                          true);
+  if (wanted.isNone() && !is_refused) {
     wanted = out.toTensor().scalar_type();
   }
   record_fallback(op, stack);

@@ -84,6 +84,11 @@ TORCH_LIBRARY_IMPL(aten, XLA, m) {
   register_by_name(m);  // what has no kernel of ours yet
 }
 
+// What functionalization tells 2.9's tensors; vmap has no rule for it, and ours need not know.
+TORCH_LIBRARY_IMPL(aten, FuncTorchBatched, m) {
+  m.impl("_propagate_xla_data", [](const at::Tensor&, const at::Tensor&) {});
+}
+
 TORCH_LIBRARY_IMPL(_, XLA, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&record_fallback>());
 }

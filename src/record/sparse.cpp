@@ -36,6 +36,8 @@
 #include <ATen/ops/zero_native.h>
 #include <torch/library.h>
 
+#include <map>
+
 namespace torch_xla {
 
 namespace {
@@ -96,9 +98,14 @@ void run_on_copies(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   metrics::counter("aten::" + op.schema().name().substr(op.schema().name().find("::") + 2)).add();
   RunReason reason(info.name.c_str());
   at::AutoDispatchBelowADInplaceOrView guard;
+  std::map<const c10::TensorImpl*, Tensor> copies;  // what is given twice is one tensor there, too
+  auto copy = [&copies](const Tensor& tensor) {
+    auto [place, is_new] = copies.try_emplace(tensor.unsafeGetTensorImpl());
+    return is_new ? place->second = to_host(tensor) : place->second;
+  };
   torch::jit::Stack host;
   for (const c10::IValue& argument : arguments) {
-    host.push_back(map_tensors(argument, to_host, c10::Device(c10::kCPU)));
+    host.push_back(map_tensors(argument, copy, c10::Device(c10::kCPU)));
   }
   const IValues host_arguments = host;
   op.callBoxed(&host);
@@ -117,6 +124,19 @@ void run_on_copies(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   for (size_t i = 0; i < host.size(); ++i) {
     const int alias = info.return_alias[i];
     stack->push_back(alias >= 0 ? arguments[alias] : map_tensors(host[i], send, device_of(device)));
+  }
+}
+
+void run_on_copies_where_cpu_has_kernels(torch::Library& m, c10::DispatchKey cpu,
+                                         c10::DispatchKey device) {
+  for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
+    const auto op = c10::Dispatcher::singleton().findSchema(name);
+    if (name.name.starts_with("aten::") && op && op->hasKernelForDispatchKey(cpu) &&
+        !op->hasKernelForDispatchKey(device) &&
+        !op->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) {
+      m.impl(c10::toString(name).c_str(),
+             torch::CppFunction::makeFromBoxedFunction<&run_on_copies>());
+    }
   }
 }
 
@@ -268,6 +288,7 @@ TORCH_LIBRARY_IMPL(aten, SparseXLA, m) {
   m.impl("add_.Tensor", torch::CppFunction::makeFromBoxedFunction<&add<true>>());
   m.impl("mm", torch::CppFunction::makeFromBoxedFunction<&mm>());
   m.impl("addmm", torch::CppFunction::makeFromBoxedFunction<&addmm>());
+  run_on_copies_where_cpu_has_kernels(m, c10::DispatchKey::SparseCPU, c10::DispatchKey::SparseXLA);
 }
 
 using ToSparse = Tensor(const Tensor&, std::optional<c10::Layout>, at::OptionalIntArrayRef,

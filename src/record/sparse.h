@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/library.h>
 
 #include <functional>
 
@@ -25,5 +26,10 @@ void replace_parts(const at::Tensor& target, const at::Tensor& source);
 
 // Runs PyTorch's CPU kernel on copies, and is counted as aten::<op>.
 void run_on_copies(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+
+// Has that done for what the CPU has a kernel of its own for with key `cpu`, unless `device`
+// already has one: a fallback would come after PyTorch's kernels for dense tensors of any device.
+void run_on_copies_where_cpu_has_kernels(torch::Library& m, c10::DispatchKey cpu,
+                                         c10::DispatchKey device);
 
 }  // namespace torch_xla

@@ -187,6 +187,8 @@ TORCH_LIBRARY_IMPL(aten, SparseCsrXLA, m) {
   for (const char* name : {"_to_dense", "mm", "addmm"}) {
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&by_way_of_coo>());
   }
+  run_on_copies_where_cpu_has_kernels(m, c10::DispatchKey::SparseCsrCPU,
+                                      c10::DispatchKey::SparseCsrXLA);
 }
 
 TORCH_LIBRARY_IMPL(aten, SparseCsrCPU, m) { m.impl("_to_copy", &to_copy); }
