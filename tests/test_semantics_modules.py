@@ -291,13 +291,22 @@ def test_quantisation_aware_training(kind: str) -> None:
 
 
 def test_embedding_bags_of_many_sizes() -> None:
-    """The CPU's kernel returns other sizes than meta's: it is asked for large ones as well."""
-    for places, dim in ((20, 4), (200, 40), (210, 50)):
+    """The CPU's kernel returns other sizes than meta's: it is asked for large ones as well, and
+    for each mode."""
+    for mode, places, dim in (
+        ("max", 220, 40),
+        ("sum", 20, 4),
+        ("sum", 200, 40),
+        ("mean", 200, 40),
+        ("sum", 210, 50),
+    ):
         weight, index = ramp(places, dim), torch.arange(12) * 7 % places
 
-        def program(device: str, weight: Tensor = weight, index: Tensor = index) -> list[Tensor]:
+        def program(
+            device: str, weight: Tensor = weight, index: Tensor = index, mode: str = mode
+        ) -> list[Tensor]:
             table = weight.to(device).detach().requires_grad_()
-            bags = F.embedding_bag(index.to(device).view(4, 3), table, mode="sum")
+            bags = F.embedding_bag(index.to(device).view(4, 3), table, mode=mode)
             bags.sum().backward()
             assert table.grad is not None
             return [bags.detach(), table.grad]

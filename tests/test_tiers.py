@@ -470,7 +470,9 @@ def test_what_is_written_to_out_is_computed_in_its_dtype() -> None:
         torch.arange(0.1, 7.7, 0.3, out=results[2])
         torch.full((3,), 2**24 + 1.1, out=results[3])
         torch.linspace(torch.tensor(0.1, device=device), 7.7, 9, out=results[4])
-        return [result.cpu() for result in results]
+        window = torch.zeros(2, 3, dtype=dtype, device=device)
+        torch.linspace(0, 3, 4, out=window[:, 1:])  # as many places as numbers: keeps its shape
+        return [result.cpu() for result in [*results, window]]
 
     for dtype in (torch.float64, torch.bfloat16):
         for expected, got in zip(program("cpu", dtype), program("xla", dtype), strict=True):

@@ -124,7 +124,9 @@ struct Kinds {
   int64_t elements = 0;
 };
 
+// The CPU's kernel chooses by the values of flags and modes, too, what else it returns.
 Kinds kinds_of(const OpInfo& info, const IValues& arguments) {
+  const bool computes = info.lowering == nullptr;
   Kinds kinds{info.name};
   for (const at::Tensor& tensor : flatten_tensors(arguments)) {
     if (tensor.defined()) {
@@ -135,6 +137,9 @@ Kinds kinds_of(const OpInfo& info, const IValues& arguments) {
   for (const c10::IValue& argument : arguments) {
     if (argument.isScalar()) {
       kinds.text += argument.tagKind();
+    }
+    if (computes && (argument.isInt() || argument.isBool())) {
+      kinds.text += std::to_string(argument.isInt() ? argument.toInt() : argument.toBool());
     }
   }
   return kinds;
@@ -158,12 +163,12 @@ bool same_results(const std::optional<IValues>& one, const std::optional<IValues
     return true;
   }
   const std::vector<at::Tensor> left = flatten_tensors(*one), right = flatten_tensors(*other);
-  return std::equal(left.begin(), left.end(), right.begin(), right.end(),
-                    [](const at::Tensor& x, const at::Tensor& y) {
-                      return x.defined() == y.defined() &&
-                             (!x.defined() || (x.sizes() == y.sizes() &&
-                                               x.scalar_type() == y.scalar_type()));
-                    });
+  return std::equal(
+      left.begin(), left.end(), right.begin(), right.end(),
+      [](const at::Tensor& x, const at::Tensor& y) {
+        return x.defined() == y.defined() &&
+               (!x.defined() || (x.sizes() == y.sizes() && x.scalar_type() == y.scalar_type()));
+      });
 }
 
 // Meta kernels word some errors differently from the CPU's and let some dtypes pass: the CPU is

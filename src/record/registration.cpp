@@ -77,7 +77,7 @@ TORCH_LIBRARY_IMPL(aten, XLA, m) {
   register_traced_convolutions(m);
   register_jagged_tensors(m);
   register_nested_tensors(m);
-  register_out_in_other_dtypes(m);
+  register_out_variants(m);
   register_recurrent_layers(m);
   register_sparse_tensors(m);
   register_compressed_tensors(m);

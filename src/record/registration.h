@@ -22,7 +22,7 @@ void register_histogram(torch::Library& m);
 void register_traced_convolutions(torch::Library& m);
 void register_jagged_tensors(torch::Library& m);
 void register_nested_tensors(torch::Library& m);
-void register_out_in_other_dtypes(torch::Library& m);
+void register_out_variants(torch::Library& m);
 void register_recurrent_layers(torch::Library& m);
 void register_sparse_tensors(torch::Library& m);
 void register_compressed_tensors(torch::Library& m);
