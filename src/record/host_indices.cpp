@@ -88,10 +88,10 @@ void check(const at::Tensor& given, const at::Tensor& self, int64_t dim,
   }
   TORCH_CHECK_INDEX(!op.starts_with("aten::index_select"), "index out of range in self");
   const int64_t outside = low < least || low >= size ? low : high;
-  const std::string sentence =
-      size == 0 ? "index is out of bounds for dimension with size 0"
-                : c10::str("index ", outside, " is out of bounds for dimension ", dim,
-                           " with size ", size);
+  const std::string sentence = size == 0
+                                   ? "index is out of bounds for dimension with size 0"
+                                   : c10::str("index ", outside, " is out of bounds for dimension ",
+                                              dim, " with size ", size);
   TORCH_CHECK(!op.starts_with("aten::index_add"), sentence);
   TORCH_CHECK_INDEX(false, sentence);
 }
