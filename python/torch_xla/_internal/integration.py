@@ -249,7 +249,7 @@ def _seed_with_torch() -> None:
 def _fork_with_torch() -> None:
     """`torch.random.fork_rng()`, which asks for the accelerator, keeps the device's numbers as well
     in programs that use it by name, where it is not the accelerator."""
-    original = torch.random.fork_rng
+    original: Callable[..., Any] = torch.random.fork_rng
 
     @functools.wraps(original)
     @contextlib.contextmanager
