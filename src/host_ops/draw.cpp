@@ -277,10 +277,8 @@ Results draw_rrelu(Draw& d) {
 
 Results draw_random_from(Draw& d) {
   const int64_t low = d.integer(1);
-  const uint64_t last = low == std::numeric_limits<int64_t>::lowest()
-                            ? uint64_t{1} << 63
-                            : end_of_whole_numbers(d.output().dtype);
-  const uint64_t end = d.is_none(2) ? last : static_cast<uint64_t>(d.integer(2));
+  const uint64_t end = d.is_none(2) ? end_of_numbers_from(low, d.output().dtype)
+                                    : static_cast<uint64_t>(d.integer(2));
   return {d.integers(low, end - static_cast<uint64_t>(low))};
 }
 Results draw_random_to(Draw& d) { return {d.integers(0, static_cast<uint64_t>(d.integer(1)))}; }

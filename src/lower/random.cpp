@@ -237,10 +237,8 @@ void draw_integers(LowerContext& c, int64_t low, uint64_t count) {
 // random.from(self, from, to); without `to` up to the dtype's largest, or all numbers of 64 bits
 void lower_random_from(LowerContext& c) {
   int64_t low = c.integer(1);
-  uint64_t last = low == std::numeric_limits<int64_t>::lowest()
-                      ? uint64_t{1} << 63
-                      : end_of_whole_numbers(pjrt::device_dtype(c.output(0).dtype));
-  uint64_t end = c.is_none(2) ? last : static_cast<uint64_t>(c.integer(2));
+  uint64_t end = c.is_none(2) ? end_of_numbers_from(low, pjrt::device_dtype(c.output(0).dtype))
+                              : static_cast<uint64_t>(c.integer(2));
   draw_integers(c, low, end - static_cast<uint64_t>(low));
 }
 

@@ -4,6 +4,7 @@
 #include "ir/types.h"
 
 #include <cstdint>
+#include <limits>
 
 namespace torch_xla {
 
@@ -33,6 +34,12 @@ inline uint64_t end_of_whole_numbers(DType dtype) {
   const int sign = c10::isSignedType(dtype) ? 1 : 0;
   const int bits = static_cast<int>(8 * c10::elementSize(dtype)) - sign;
   return bits >= 64 ? 0 : uint64_t{1} << bits;
+}
+
+// Where numbers from `low` on end, if nobody says: from the lowest of all on, at the negative ones.
+inline uint64_t end_of_numbers_from(int64_t low, DType dtype) {
+  return low == std::numeric_limits<int64_t>::lowest() ? uint64_t{1} << 63
+                                                       : end_of_whole_numbers(dtype);
 }
 
 }  // namespace torch_xla

@@ -181,44 +181,29 @@ def _adam_step(
     )
 
 
-def _scales(
-    tensor: torch.Tensor, scales: Sequence[float], zero_points: Sequence[int]
-) -> tuple[torch.Tensor, torch.Tensor]:
-    device = tensor.device
-    return torch.tensor(scales, device=device), torch.tensor(zero_points, device=device)
+def _by_scales(per_channel: str) -> Callable[..., torch.Tensor]:
+    """An operator of `experimental.quantized` with its scales as numbers: one for the tensor, or
+    one for each index of dimension `axis`."""
 
+    def call(
+        tensor: torch.Tensor,
+        scales: Sequence[float],
+        zero_points: Sequence[int],
+        quant_min: int,
+        quant_max: int,
+        dtype: str,
+        axis: int = -1,
+    ) -> torch.Tensor:
+        from torch_xla.experimental import quantized
 
-def _quantize(
-    tensor: torch.Tensor,
-    scales: Sequence[float],
-    zero_points: Sequence[int],
-    quant_min: int,
-    quant_max: int,
-    dtype: str,
-    axis: int = -1,
-) -> torch.Tensor:
-    """One scale for the tensor, or one for each index of dimension `axis`."""
-    from torch_xla.experimental import quantized
+        scale, zero = (
+            torch.tensor(numbers, device=tensor.device) for numbers in (scales, zero_points)
+        )
+        limits = (quant_min, quant_max, getattr(torch, dtype.removeprefix("torch.")))
+        result: torch.Tensor = getattr(quantized, per_channel)(tensor, scale, zero, axis, *limits)
+        return result
 
-    limits = (quant_min, quant_max, getattr(torch, dtype.removeprefix("torch.")))
-    scale, zero = _scales(tensor, scales, zero_points)
-    return quantized.xla_quantize_per_channel(tensor, scale, zero, axis, *limits)
-
-
-def _dequantize(
-    tensor: torch.Tensor,
-    scales: Sequence[float],
-    zero_points: Sequence[int],
-    quant_min: int,
-    quant_max: int,
-    dtype: str,
-    axis: int = -1,
-) -> torch.Tensor:
-    from torch_xla.experimental import quantized
-
-    limits = (quant_min, quant_max, getattr(torch, dtype.removeprefix("torch.")))
-    scale, zero = _scales(tensor, scales, zero_points)
-    return quantized.xla_dequantize_per_channel(tensor, scale, zero, axis, *limits)
+    return call
 
 
 def _cast_int4(weight: torch.Tensor, values: Sequence[int]) -> torch.Tensor:
@@ -230,9 +215,9 @@ NAMES: dict[str, Callable[..., Any]] = {
     "_xla_adam_optimizer_step_": _adam_step,
     "_xla_cast_int4": _cast_int4,
     "_xla_custom_call": _custom_call,
-    "_xla_dequantize_tensor": _dequantize,
+    "_xla_dequantize_tensor": _by_scales("xla_dequantize_per_channel"),
     "_xla_dot_general": _dot_general,
-    "_xla_quantize_tensor": _quantize,
+    "_xla_quantize_tensor": _by_scales("xla_quantize_per_channel"),
     "_xla_sgd_optimizer_step_": _sgd_step,
     "_xla_tpu_custom_call": _tpu_custom_call,
     "_xla_user_computation": _user_computation,
