@@ -144,6 +144,7 @@ COMPRESSED: dict[str, Callable[[str], Tensor]] = {
         [0, 1], [0], [1.0], (1, 1), device=d, check_invariants=True
     ),
     "made of a dense one": lambda d: torch.tensor([[0, 1.0], [2, 0]], device=d).to_sparse_csr(),
+    "isinf": lambda d: torch.tensor([[0, 1.0], [2, 0]], device=d).to_sparse_csr().isinf(),
     "columns of a dense one": lambda d: _dense(d, 2, 3).to_sparse(layout=torch.sparse_csc),
     "blocks": _blocks,
     "product of blocks": lambda d: _blocks(d) @ _dense(d, 4, 2),

@@ -472,7 +472,9 @@ def test_what_is_written_to_out_is_computed_in_its_dtype() -> None:
         torch.linspace(torch.tensor(0.1, device=device), 7.7, 9, out=results[4])
         window = torch.zeros(2, 3, dtype=dtype, device=device)
         torch.linspace(0, 3, 4, out=window[:, 1:])  # as many places as numbers: keeps its shape
-        return [result.cpu() for result in [*results, window]]
+        counted = torch.zeros(2, 3, dtype=dtype, device=device)
+        torch.arange(4, out=counted[:, 1:])
+        return [result.cpu() for result in [*results, window, counted]]
 
     for dtype in (torch.float64, torch.bfloat16):
         for expected, got in zip(program("cpu", dtype), program("xla", dtype), strict=True):

@@ -46,10 +46,10 @@ void record_sequence(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 
 void register_out_variants(torch::Library& m) {
   for (const char* name :
-       {"arange.start_out", "linspace.out", "linspace.Scalar_Tensor_out",
+       {"arange.out", "arange.start_out", "linspace.out", "linspace.Scalar_Tensor_out",
         "linspace.Tensor_Scalar_out", "linspace.Tensor_Tensor_out", "logspace.out",
         "logspace.Scalar_Tensor_out", "logspace.Tensor_Scalar_out", "logspace.Tensor_Tensor_out",
-        "range.out"}) {
+        "range.out", "range.out_"}) {
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&record_sequence>());
   }
   for (const char* name :
