@@ -1,5 +1,7 @@
 #include "record/meta.h"
 
+#include "record/plain_shapes.h"
+#include "record/structured.h"
 #include "trace/tensor.h"
 
 #include <ATen/EmptyTensor.h>
@@ -118,8 +120,10 @@ IValues functional_arguments(const OpInfo& info, c10::ArrayRef<c10::IValue> argu
 
 std::optional<IValues> run_meta(const c10::OperatorHandle& op, IValues meta_arguments) {
   at::AutoDispatchBelowADInplaceOrView guard;
-  if (std::optional<IValues> results = run_composite(op, meta_arguments)) {
-    return results;
+  for (auto* known : {plain_results, run_structured, run_composite}) {
+    if (std::optional<IValues> results = known(op, meta_arguments)) {
+      return results;
+    }
   }
   try {
     op.callBoxed(&meta_arguments);

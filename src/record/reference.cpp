@@ -4,6 +4,8 @@
 #include "base/mutex.h"
 #include "base/recent_map.h"
 #include "host_ops/one_thread.h"
+#include "record/plain_shapes.h"
+#include "record/structured.h"
 #include "trace/tensor.h"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -122,6 +124,7 @@ class Agreed {
 struct Kinds {
   std::string text;  // the operator, dtypes of its tensors, kinds of its numbers
   int64_t elements = 0;
+  bool all_floating = true;  // any number fits, and none is an index
 };
 
 // The CPU's kernel chooses by the values of flags and modes, too, what else it returns.
@@ -131,6 +134,7 @@ Kinds kinds_of(const OpInfo& info, const IValues& arguments) {
   for (const at::Tensor& tensor : flatten_tensors(arguments)) {
     if (tensor.defined()) {
       kinds.elements += tensor.numel();
+      kinds.all_floating = kinds.all_floating && tensor.is_floating_point();
       kinds.text += c10::toString(tensor.scalar_type());
     }
   }
@@ -172,7 +176,8 @@ bool same_results(const std::optional<IValues>& one, const std::optional<IValues
 }
 
 // Meta kernels word some errors differently from the CPU's and let some dtypes pass: the CPU is
-// asked for small calls, and until it has agreed once to these dtypes. Where its kernel computes
+// asked until it has agreed once to these dtypes, and for all small calls whose sizes the CPU's own
+// code has not checked already. Where its kernel computes
 // the results (_embedding_bag has other ones on meta), it must have agreed about them, too.
 std::optional<IValues> second_opinion(const OpInfo& info, const c10::OperatorHandle& op,
                                       const IValues& arguments,
@@ -186,7 +191,8 @@ std::optional<IValues> second_opinion(const OpInfo& info, const c10::OperatorHan
     return std::nullopt;
   }
   Kinds kinds = kinds_of(info, arguments);
-  if (!needed && kinds.elements > kSmall &&
+  const bool checked = is_structured(op) && kinds.all_floating;
+  if (!needed && (checked || kinds.elements > kSmall) &&
       ((kinds.elements > kLargest && !computes) || agreed->contains(kinds.text))) {
     return std::nullopt;
   }
@@ -197,9 +203,9 @@ std::optional<IValues> second_opinion(const OpInfo& info, const c10::OperatorHan
   return results;
 }
 
-// A convolution of no images costs nothing, and the CPU checks all other sizes first.
+// A convolution of no images computes nothing, and the CPU checks all other sizes first.
 void check_convolution(const c10::OperatorHandle& op, IValues arguments) {
-  if (op.schema().name() != "aten::convolution") {
+  if (op.schema().name() != "aten::convolution" || plain_results(op, to_meta(arguments))) {
     return;
   }
   const at::Tensor& images = arguments[0].toTensor();
@@ -239,9 +245,8 @@ void keep_memory_format(const c10::OperatorHandle& op, const IValues& meta_argum
 
 // Operators whose meta kernels, of Python or composed, lay results in another order than the CPU's.
 bool lies_like_a_sum(const std::string& name) {
-  return name == "aten::copysign" || name == "aten::logaddexp" || name == "aten::logaddexp2" ||
-         name == "aten::heaviside" || name == "aten::logical_and" || name == "aten::logical_or" ||
-         name == "aten::logical_xor" || name == "aten::floor_divide";
+  return name == "aten::logical_and" || name == "aten::logical_or" || name == "aten::logical_xor" ||
+         name == "aten::floor_divide";
 }
 
 void keep_order(const c10::OperatorHandle& op, const IValues& meta_arguments,

@@ -1,0 +1,251 @@
+#include "record/plain_shapes.h"
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/ExpandUtils.h>
+#include <ATen/native/ConvUtils.h>
+
+#include <algorithm>
+#include <unordered_map>
+
+namespace torch_xla {
+
+namespace {
+
+using Results = std::optional<IValues>;
+using Rule = Results (*)(const IValues&);
+
+bool plain_dtype(c10::ScalarType dtype) { return dtype == at::kFloat || dtype == at::kDouble; }
+
+at::Tensor tensor_or_none(const c10::IValue& value) {
+  return value.isTensor() ? value.toTensor() : at::Tensor();
+}
+
+bool is_plain(const at::Tensor& tensor, c10::ScalarType dtype) {
+  return !tensor.defined() || (tensor.is_meta() && tensor.scalar_type() == dtype &&
+                               tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg());
+}
+
+bool all_plain(const IValues& arguments) {
+  const c10::ScalarType dtype = arguments[0].toTensor().scalar_type();
+  return plain_dtype(dtype) && std::all_of(arguments.begin(), arguments.end(), [&](auto& value) {
+           return !value.isTensor() || is_plain(value.toTensor(), dtype);
+         });
+}
+
+at::Tensor result(c10::IntArrayRef sizes, const at::Tensor& dtype_of) {
+  return at::detail::empty_meta(sizes, dtype_of.scalar_type());
+}
+
+at::Tensor result_in_order_of(const at::Tensor& tensor) {
+  return at::detail::empty_strided_meta(tensor.sizes(),
+                                        at::infer_dense_strides(tensor.sizes(), tensor.strides()),
+                                        tensor.scalar_type());
+}
+
+bool has_sizes(const c10::IValue& value, c10::IntArrayRef sizes) {
+  const at::Tensor tensor = tensor_or_none(value);
+  return !tensor.defined() || tensor.sizes() == sizes;
+}
+
+// Like each of `tensors` where the mask, the operator's last argument, wants it.
+Results wanted(const IValues& arguments, const std::array<at::Tensor, 3>& tensors) {
+  const c10::List<bool> mask = arguments.back().toBoolList();
+  IValues results;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (mask[i] && !tensors[i].defined()) {
+      return std::nullopt;
+    }
+    results.emplace_back(mask[i] ? result(tensors[i].sizes(), tensors[i]) : at::Tensor());
+  }
+  return results;
+}
+
+Results relu(const IValues& arguments) {
+  return IValues{result(arguments[0].toTensor().sizes(), arguments[0].toTensor())};
+}
+
+Results relu_in_place(const IValues& arguments) { return IValues{arguments[0]}; }
+
+// input, normalized_shape, weight, bias, eps
+Results layer_norm(const IValues& arguments) {
+  const at::Tensor& input = arguments[0].toTensor();
+  const std::vector<int64_t> shape = arguments[1].toIntVector();
+  const auto outer = input.dim() - static_cast<int64_t>(shape.size());
+  if (shape.empty() || outer < 0 || input.sizes().slice(outer) != c10::IntArrayRef(shape) ||
+      !has_sizes(arguments[2], shape) || !has_sizes(arguments[3], shape)) {
+    return std::nullopt;
+  }
+  std::vector<int64_t> statistics = input.sizes().vec();
+  std::fill(statistics.begin() + outer, statistics.end(), 1);
+  return IValues{result(input.sizes(), input), result(statistics, input),
+                 result(statistics, input)};
+}
+
+// grad_out, input, normalized_shape, mean, rstd, weight, bias, output_mask
+Results layer_norm_backward(const IValues& arguments) {
+  return wanted(arguments, {arguments[1].toTensor(), tensor_or_none(arguments[5]),
+                            tensor_or_none(arguments[6])});
+}
+
+// input, weight, bias, running_mean, running_var, training, momentum, eps
+Results batch_norm(const IValues& arguments) {
+  const at::Tensor& input = arguments[0].toTensor();
+  if (!arguments[5].toBool() || input.dim() < 2 || input.numel() == 0) {
+    return std::nullopt;
+  }
+  const std::array<int64_t, 1> channels{input.size(1)};
+  if (!std::all_of(arguments.begin() + 1, arguments.begin() + 5,
+                   [&](auto& value) { return has_sizes(value, channels); })) {
+    return std::nullopt;
+  }
+  return IValues{result(input.sizes(), input), result(channels, input), result(channels, input)};
+}
+
+// The same, and the running statistics that it would leave.
+Results functional_batch_norm(const IValues& arguments) {
+  Results results = batch_norm(arguments);
+  for (size_t i = 3; results && i < 5; ++i) {
+    results->emplace_back(result(arguments[i].toTensor().sizes(), arguments[i].toTensor()));
+  }
+  return results;
+}
+
+// grad_out, input, weight, running_mean, running_var, save_mean, save_invstd, train, eps,
+// output_mask
+Results batch_norm_backward(const IValues& arguments) {
+  const at::Tensor& input = arguments[1].toTensor();
+  const at::Tensor statistics = tensor_or_none(arguments[5]);
+  return wanted(arguments, {input, statistics, statistics});
+}
+
+bool all_at_least(const std::vector<int64_t>& values, int64_t least, size_t count) {
+  return values.size() == count &&
+         std::all_of(values.begin(), values.end(), [least](int64_t v) { return v >= least; });
+}
+
+// input, weight, bias, stride, padding, dilation, transposed, output_padding, groups
+Results convolution(const IValues& arguments) {
+  const at::Tensor& input = arguments[0].toTensor();
+  const at::Tensor& weight = arguments[1].toTensor();
+  const std::vector<int64_t> stride = arguments[3].toIntVector(),
+                             padding = arguments[4].toIntVector(),
+                             dilation = arguments[5].toIntVector();
+  const size_t spatial = input.dim() < 3 ? 0 : static_cast<size_t>(input.dim() - 2);
+  const int64_t groups = arguments[8].toInt();
+  if (arguments[6].toBool() || spatial == 0 || weight.dim() != input.dim() || groups < 1 ||
+      !all_at_least(stride, 1, spatial) || !all_at_least(padding, 0, spatial) ||
+      !all_at_least(dilation, 1, spatial) || input.numel() == 0 || weight.numel() == 0 ||
+      weight.size(1) * groups != input.size(1) || weight.size(0) % groups != 0 ||
+      !has_sizes(arguments[2], weight.sizes().slice(0, 1))) {
+    return std::nullopt;
+  }
+  const std::vector<int64_t> sizes =
+      at::native::conv_output_size(input.sizes(), weight.sizes(), padding, stride, dilation);
+  if (std::any_of(sizes.begin(), sizes.end(), [](int64_t size) { return size < 1; })) {
+    return std::nullopt;
+  }
+  return IValues{result(sizes, input)};
+}
+
+// grad_output, input, weight, bias_sizes, …, output_mask
+Results convolution_backward(const IValues& arguments) {
+  const at::Tensor& weight = arguments[2].toTensor();
+  const at::Tensor bias =
+      arguments[3].isNone() ? at::Tensor() : result(arguments[3].toIntVector(), weight);
+  return wanted(arguments, {arguments[1].toTensor(), weight, bias});
+}
+
+// The queries' order is kept; the sums come with heads and positions exchanged.
+Results attention(const IValues& arguments) {
+  const at::Tensor& query = arguments[0].toTensor();
+  if (!query.is_meta() || !plain_dtype(query.scalar_type()) || query.dim() != 4) {
+    return std::nullopt;
+  }
+  const auto sums = result({query.size(0), query.size(2), query.size(1)}, query).transpose(1, 2);
+  return IValues{result_in_order_of(query), sums};
+}
+
+// weight, indices, …
+Results embedding(const IValues& arguments) {
+  const at::Tensor& weight = arguments[0].toTensor();
+  const at::Tensor& indices = arguments[1].toTensor();
+  if (weight.dim() != 2 || weight.size(0) == 0 || !plain_dtype(weight.scalar_type()) ||
+      !is_plain(weight, weight.scalar_type()) || !is_plain(indices, at::kLong)) {
+    return std::nullopt;
+  }
+  std::vector<int64_t> sizes = indices.sizes().vec();
+  sizes.push_back(weight.size(1));
+  return IValues{result(sizes, weight)};
+}
+
+// self, memory_format
+Results clone(const IValues& arguments) {
+  const at::Tensor& self = arguments[0].toTensor();
+  const auto format =
+      arguments[1].toOptional<c10::MemoryFormat>().value_or(at::MemoryFormat::Preserve);
+  if (!self.is_meta() || self.is_conj() || self.is_neg()) {
+    return std::nullopt;
+  }
+  switch (format) {
+    case at::MemoryFormat::Preserve:
+      return IValues{result_in_order_of(self)};
+    case at::MemoryFormat::Contiguous:
+      return IValues{result(self.sizes(), self)};
+    default:
+      return std::nullopt;
+  }
+}
+
+// grad_output, input_sizes, dim, index
+Results select_backward(const IValues& arguments) {
+  const at::Tensor& grad = arguments[0].toTensor();
+  std::vector<int64_t> sizes = arguments[1].toIntVector(), rest = sizes;
+  const auto rank = static_cast<int64_t>(sizes.size());
+  const int64_t dim = arguments[2].toInt() + (arguments[2].toInt() < 0 ? rank : 0);
+  if (!grad.is_meta() || dim < 0 || dim >= rank) {
+    return std::nullopt;
+  }
+  const int64_t index = arguments[3].toInt(), size = sizes[dim];
+  rest.erase(rest.begin() + dim);
+  if (index < -size || index >= size || grad.sizes() != c10::IntArrayRef(rest)) {
+    return std::nullopt;
+  }
+  return IValues{result(sizes, grad)};
+}
+
+struct Known {
+  Rule rule;
+  bool takes_any_order = false;  // looks at order and dtypes itself
+};
+
+const Known* find_rule(const c10::OperatorHandle& op) {
+  static const auto* rules = new std::unordered_map<c10::OperatorName, Known>{
+      {{"aten::relu", ""}, {relu}},
+      {{"aten::relu_", ""}, {relu_in_place}},
+      {{"aten::native_layer_norm", ""}, {layer_norm}},
+      {{"aten::native_layer_norm_backward", ""}, {layer_norm_backward}},
+      {{"aten::_native_batch_norm_legit", ""}, {batch_norm}},
+      {{"aten::_native_batch_norm_legit_functional", ""}, {functional_batch_norm}},
+      {{"aten::native_batch_norm_backward", ""}, {batch_norm_backward}},
+      {{"aten::convolution", ""}, {convolution}},
+      {{"aten::convolution_backward", ""}, {convolution_backward}},
+      {{"aten::_scaled_dot_product_flash_attention_for_cpu", ""}, {attention, true}},
+      {{"aten::embedding", ""}, {embedding, true}},
+      {{"aten::clone", ""}, {clone, true}},
+      {{"aten::select_backward", ""}, {select_backward, true}},
+  };
+  auto found = rules->find(op.operator_name());
+  return found == rules->end() ? nullptr : &found->second;
+}
+
+}  // namespace
+
+std::optional<IValues> plain_results(const c10::OperatorHandle& op, const IValues& meta_arguments) {
+  const Known* known = find_rule(op);
+  if (known == nullptr || (!known->takes_any_order && !all_plain(meta_arguments))) {
+    return std::nullopt;
+  }
+  return known->rule(meta_arguments);
+}
+
+}  // namespace torch_xla

@@ -1,0 +1,132 @@
+#include "record/plain_shapes.h"
+#include "record/structured.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <gtest/gtest.h>
+
+namespace torch_xla {
+
+namespace {
+
+using at::Tensor;
+
+c10::OperatorHandle find(const char* name, const char* overload = "") {
+  return c10::Dispatcher::singleton().findSchemaOrThrow(name, overload);
+}
+
+Tensor to_meta_tensor(const Tensor& tensor) {
+  return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(at::kMeta));
+}
+
+IValues on_meta(const IValues& arguments) {
+  IValues result;
+  for (const c10::IValue& value : arguments) {
+    result.push_back(value.isTensor() && value.toTensor().defined()
+                         ? c10::IValue(to_meta_tensor(value.toTensor()))
+                         : value);
+  }
+  return result;
+}
+
+// The CPU's kernel is right: definedness, sizes, order and dtype of each result.
+void expect_as_on_cpu(const c10::OperatorHandle& op, const IValues& arguments,
+                      const std::optional<IValues>& results) {
+  ASSERT_TRUE(results.has_value()) << op.schema();
+  IValues stack = arguments;
+  op.callBoxed(&stack);
+  const std::vector<Tensor> wanted = flatten_tensors(stack), got = flatten_tensors(*results);
+  ASSERT_EQ(got.size(), wanted.size()) << op.schema();
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    ASSERT_EQ(got[i].defined(), wanted[i].defined()) << op.schema() << " result " << i;
+    if (wanted[i].defined()) {
+      EXPECT_EQ(got[i].sizes(), wanted[i].sizes()) << op.schema() << " result " << i;
+      EXPECT_EQ(got[i].strides(), wanted[i].strides()) << op.schema() << " result " << i;
+      EXPECT_EQ(got[i].scalar_type(), wanted[i].scalar_type()) << op.schema() << " result " << i;
+    }
+  }
+}
+
+void expect_plain(const char* name, const IValues& arguments) {
+  const auto op = find(name);
+  expect_as_on_cpu(op, arguments, plain_results(op, on_meta(arguments)));
+}
+
+c10::List<bool> mask(bool a, bool b, bool c) { return c10::List<bool>({a, b, c}); }
+
+const Tensor kNone;
+
+TEST(PlainShapes, AreThoseOfTheCpu) {
+  const Tensor x = at::zeros({2, 4, 6, 6}), weight = at::zeros({8, 2, 3, 3});
+  const Tensor four = at::zeros({4}), eight = at::zeros({8});
+  const std::vector<int64_t> one{1, 1}, two{2, 2}, none{0, 0}, channels{8}, last{6, 6};
+  expect_plain("aten::relu", {x});
+  for (const auto& padding : {none, one}) {
+    expect_plain("aten::convolution",
+                 {x, weight, eight, two, padding, one, false, none, int64_t{2}});
+  }
+  const Tensor grad = at::zeros({2, 8, 3, 3});
+  for (bool bias : {true, false}) {
+    expect_plain("aten::convolution_backward", {grad, x, weight, channels, two, one, one, false,
+                                                none, int64_t{2}, mask(true, true, bias)});
+  }
+  const Tensor scale = at::zeros({6, 6}), statistics = at::zeros({2, 4, 1, 1});
+  expect_plain("aten::native_layer_norm", {x, last, scale, kNone, 1e-5});
+  expect_plain("aten::native_layer_norm_backward",
+               {x, x, last, statistics, statistics, scale, scale, mask(true, false, true)});
+  expect_plain("aten::_native_batch_norm_legit", {x, four, four, four, four, true, 0.1, 1e-5});
+  expect_plain("aten::_native_batch_norm_legit_functional",
+               {x, kNone, kNone, four, four, true, 0.1, 1e-5});
+  expect_plain("aten::native_batch_norm_backward",
+               {x, x, four, four, four, four, four, true, 1e-5, mask(false, true, true)});
+  const Tensor query = at::zeros({2, 5, 3, 8}).transpose(1, 2);
+  expect_plain("aten::_scaled_dot_product_flash_attention_for_cpu",
+               {query, query, query, 0.0, false, c10::IValue(), c10::IValue()});
+  expect_plain("aten::embedding", {scale, at::zeros({2, 3}, at::kLong), int64_t{-1}, false, false});
+  expect_plain("aten::clone", {x.transpose(1, 3), c10::IValue()});
+  expect_plain("aten::clone", {x.transpose(1, 3), at::MemoryFormat::Contiguous});
+  expect_plain("aten::clone", {x.slice(2, 0, 6, 2), at::MemoryFormat::Preserve});
+  expect_plain("aten::select_backward",
+               {at::zeros({2, 6, 6}), x.sizes().vec(), int64_t{-3}, int64_t{-1}});
+}
+
+TEST(PlainShapes, MistakesAreLeftToPyTorch) {
+  const Tensor x = at::zeros({2, 4, 6, 6}), weight = at::zeros({8, 4, 3, 3});
+  const std::vector<int64_t> one{1, 1}, none{0, 0};
+  auto refuses = [](const char* name, const IValues& arguments) {
+    return !plain_results(find(name), on_meta(arguments));
+  };
+  auto convolution = [&](const Tensor& image, const Tensor& bias, int64_t groups) {
+    return IValues{image, weight, bias, one, none, one, false, none, groups};
+  };
+  EXPECT_TRUE(refuses("aten::convolution", convolution(x, at::zeros({4}), 1)));
+  EXPECT_TRUE(refuses("aten::convolution", convolution(x, kNone, 2)));
+  EXPECT_TRUE(refuses("aten::convolution", convolution(x.to(at::kBFloat16), kNone, 1)));
+  EXPECT_TRUE(refuses("aten::convolution", convolution(x.slice(2, 0, 2), kNone, 1)));
+  EXPECT_TRUE(refuses("aten::relu", {x.to(at::kBool)}));
+  EXPECT_TRUE(refuses("aten::native_layer_norm", {x, std::vector<int64_t>{5}, kNone, kNone, 1e-5}));
+  EXPECT_TRUE(refuses("aten::select_backward",
+                      {at::zeros({2, 6, 6}), x.sizes().vec(), int64_t{1}, int64_t{4}}));
+}
+
+TEST(StructuredKernels, TellResultsWithoutData) {
+  const Tensor x = at::zeros({3, 4}), y = at::zeros({4, 5}), row = at::zeros({1, 4});
+  auto expect = [](const c10::OperatorHandle& op, const IValues& arguments) {
+    ASSERT_TRUE(is_structured(op)) << op.schema();
+    expect_as_on_cpu(op, arguments, run_structured(op, on_meta(arguments)));
+  };
+  expect(find("aten::mm"), {x, y});
+  expect(find("aten::add", "Tensor"), {x.t().contiguous().t(), row, 1});
+  expect(find("aten::add_", "Tensor"), {x.clone(), row, 1});
+  expect(find("aten::sum", "dim_IntList"), {x, std::vector<int64_t>{1}, true, c10::IValue()});
+  expect(find("aten::topk"), {x, int64_t{2}, int64_t{-1}, true, true});
+  expect(find("aten::nll_loss_forward"),
+         {x, at::zeros({3}, at::kLong), kNone, int64_t{1}, int64_t{-100}});
+  EXPECT_FALSE(run_structured(find("aten::relu"), on_meta({x})).has_value());
+  EXPECT_THROW(run_structured(find("aten::mm"), on_meta({x, x})), c10::Error);
+  EXPECT_THROW(run_structured(find("aten::add_", "Tensor"), on_meta({row, x, 1})), c10::Error);
+}
+
+}  // namespace
+
+}  // namespace torch_xla
