@@ -60,11 +60,102 @@ Results wanted(const IValues& arguments, const std::array<at::Tensor, 3>& tensor
   return results;
 }
 
-Results relu(const IValues& arguments) {
+Results like_first(const IValues& arguments) {
   return IValues{result(arguments[0].toTensor().sizes(), arguments[0].toTensor())};
 }
 
-Results relu_in_place(const IValues& arguments) { return IValues{arguments[0]}; }
+// self, number, …
+Results like_first_unless_complex(const IValues& arguments) {
+  return arguments[1].isComplexDouble() ? std::nullopt : like_first(arguments);
+}
+
+Results written(const IValues& arguments) { return IValues{arguments[0]}; }
+
+// Of two tensors, or a tensor and a number, element by element; tensors in order give one in order.
+std::optional<std::vector<int64_t>> common_sizes(const c10::IValue& one, const c10::IValue& other) {
+  if (!one.isTensor() || !other.isTensor()) {
+    return (one.isTensor() ? one : other).toTensor().sizes().vec();
+  }
+  const at::Tensor &left = one.toTensor(), &right = other.toTensor();
+  if (left.sizes() == right.sizes() || at::is_expandable_to(right.sizes(), left.sizes())) {
+    return left.sizes().vec();
+  }
+  return at::is_expandable_to(left.sizes(), right.sizes()) ? std::optional(right.sizes().vec())
+                                                           : std::nullopt;
+}
+
+Results elementwise(const IValues& arguments) {
+  auto sizes = common_sizes(arguments[0], arguments[1]);
+  return sizes ? Results(IValues{result(*sizes, arguments[0].toTensor())}) : std::nullopt;
+}
+
+// Of any dtype.
+bool in_order(const c10::IValue& value) {
+  return is_plain(value.toTensor(), value.toTensor().scalar_type());
+}
+
+Results question(const IValues& arguments) {
+  const at::Tensor& self = arguments[0].toTensor();
+  return in_order(arguments[0]) ? Results(IValues{at::detail::empty_meta(self.sizes(), at::kBool)})
+                                : std::nullopt;
+}
+
+Results question_of_two(const IValues& arguments) {
+  auto sizes = common_sizes(arguments[0], arguments[1]);
+  return sizes && in_order(arguments[0]) && in_order(arguments[1])
+             ? Results(IValues{at::detail::empty_meta(*sizes, at::kBool)})
+             : std::nullopt;
+}
+
+// condition, self, other
+Results where(const IValues& arguments) {
+  const at::Tensor &condition = arguments[0].toTensor(), &self = arguments[1].toTensor();
+  auto sizes = common_sizes(arguments[1], arguments[2]);
+  if (!plain_dtype(self.scalar_type()) || !is_plain(self, self.scalar_type()) ||
+      !is_plain(arguments[2].toTensor(), self.scalar_type()) || !is_plain(condition, at::kBool) ||
+      !sizes || !at::is_expandable_to(condition.sizes(), *sizes)) {
+    return std::nullopt;
+  }
+  return IValues{result(*sizes, self)};
+}
+
+// self, mask, value
+Results masked_fill(const IValues& arguments) {
+  const at::Tensor &self = arguments[0].toTensor(), &mask = arguments[1].toTensor();
+  if (!plain_dtype(self.scalar_type()) || !is_plain(self, self.scalar_type()) ||
+      !is_plain(mask, at::kBool) || !at::is_expandable_to(mask.sizes(), self.sizes())) {
+    return std::nullopt;
+  }
+  return IValues{result(self.sizes(), self)};
+}
+
+// tensors, dim
+Results stack(const IValues& arguments) {
+  const std::vector<at::Tensor> tensors = flatten_tensors({arguments[0]});
+  const c10::ScalarType dtype = tensors.empty() ? at::kBool : tensors[0].scalar_type();
+  std::vector<int64_t> sizes = tensors.empty() ? std::vector<int64_t>() : tensors[0].sizes().vec();
+  const auto rank = static_cast<int64_t>(sizes.size()) + 1;
+  const int64_t dim = arguments[1].toInt() + (arguments[1].toInt() < 0 ? rank : 0);
+  const bool fit = std::all_of(tensors.begin(), tensors.end(), [&](const at::Tensor& tensor) {
+    return tensor.defined() && is_plain(tensor, dtype) && tensor.sizes() == c10::IntArrayRef(sizes);
+  });
+  if (!plain_dtype(dtype) || !fit || dim < 0 || dim >= rank) {
+    return std::nullopt;
+  }
+  sizes.insert(sizes.begin() + dim, static_cast<int64_t>(tensors.size()));
+  return IValues{result(sizes, tensors[0])};
+}
+
+// self, target, weight, pos_weight, reduction
+Results cross_entropy_of_two(const IValues& arguments) {
+  const at::Tensor& self = arguments[0].toTensor();
+  const int64_t reduction = arguments[4].toInt();
+  if (arguments[1].toTensor().sizes() != self.sizes() || !arguments[2].isNone() ||
+      !arguments[3].isNone() || reduction < 0 || reduction > 2) {
+    return std::nullopt;
+  }
+  return IValues{result(reduction == 0 ? self.sizes() : c10::IntArrayRef(), self)};
+}
 
 // input, normalized_shape, weight, bias, eps
 Results layer_norm(const IValues& arguments) {
@@ -108,6 +199,28 @@ Results functional_batch_norm(const IValues& arguments) {
     results->emplace_back(result(arguments[i].toTensor().sizes(), arguments[i].toTensor()));
   }
   return results;
+}
+
+// input, weight, bias, N, C, HxW, group, eps
+Results group_norm(const IValues& arguments) {
+  const at::Tensor& input = arguments[0].toTensor();
+  const int64_t images = arguments[3].toInt(), channels = arguments[4].toInt(),
+                groups = arguments[6].toInt();
+  const std::array<int64_t, 1> sizes{channels};
+  if (groups < 1 || channels % groups != 0 || input.numel() == 0 ||
+      input.numel() != images * channels * arguments[5].toInt() ||
+      !has_sizes(arguments[1], sizes) || !has_sizes(arguments[2], sizes)) {
+    return std::nullopt;
+  }
+  return IValues{result(input.sizes(), input), result({images, groups}, input),
+                 result({images, groups}, input)};
+}
+
+// grad_out, input, mean, rstd, weight, N, C, HxW, group, output_mask
+Results group_norm_backward(const IValues& arguments) {
+  const at::Tensor& input = arguments[1].toTensor();
+  const at::Tensor channels = result({arguments[6].toInt()}, input);
+  return wanted(arguments, {input, channels, channels});
 }
 
 // grad_out, input, weight, running_mean, running_var, save_mean, save_invstd, train, eps,
@@ -220,8 +333,25 @@ struct Known {
 
 const Known* find_rule(const c10::OperatorHandle& op) {
   static const auto* rules = new std::unordered_map<c10::OperatorName, Known>{
-      {{"aten::relu", ""}, {relu}},
-      {{"aten::relu_", ""}, {relu_in_place}},
+      {{"aten::relu", ""}, {like_first}},
+      {{"aten::relu_", ""}, {written}},
+      {{"aten::abs", ""}, {like_first}},
+      {{"aten::fill", "Scalar"}, {like_first}},
+      {{"aten::fill_", "Scalar"}, {written}},
+      {{"aten::bernoulli", "p"}, {like_first}},
+      {{"aten::bernoulli_", "float"}, {written}},
+      {{"aten::rsub", "Scalar"}, {like_first_unless_complex}},
+      {{"aten::rsub", "Tensor"}, {elementwise}},
+      {{"aten::isnan", ""}, {question, true}},
+      {{"aten::logical_not", ""}, {question, true}},
+      {{"aten::logical_and", ""}, {question_of_two, true}},
+      {{"aten::logical_or", ""}, {question_of_two, true}},
+      {{"aten::where", "self"}, {where, true}},
+      {{"aten::masked_fill", "Scalar"}, {masked_fill, true}},
+      {{"aten::stack", ""}, {stack, true}},
+      {{"aten::binary_cross_entropy_with_logits", ""}, {cross_entropy_of_two}},
+      {{"aten::native_group_norm", ""}, {group_norm}},
+      {{"aten::native_group_norm_backward", ""}, {group_norm_backward}},
       {{"aten::native_layer_norm", ""}, {layer_norm}},
       {{"aten::native_layer_norm_backward", ""}, {layer_norm_backward}},
       {{"aten::_native_batch_norm_legit", ""}, {batch_norm}},

@@ -22,6 +22,14 @@ Tensor to_meta_tensor(const Tensor& tensor) {
 IValues on_meta(const IValues& arguments) {
   IValues result;
   for (const c10::IValue& value : arguments) {
+    if (value.isTensorList()) {
+      c10::List<Tensor> tensors;
+      for (const Tensor& tensor : value.toTensorVector()) {
+        tensors.push_back(to_meta_tensor(tensor));
+      }
+      result.emplace_back(std::move(tensors));
+      continue;
+    }
     result.push_back(value.isTensor() && value.toTensor().defined()
                          ? c10::IValue(to_meta_tensor(value.toTensor()))
                          : value);
@@ -47,8 +55,8 @@ void expect_as_on_cpu(const c10::OperatorHandle& op, const IValues& arguments,
   }
 }
 
-void expect_plain(const char* name, const IValues& arguments) {
-  const auto op = find(name);
+void expect_plain(const char* name, const IValues& arguments, const char* overload = "") {
+  const auto op = find(name, overload);
   expect_as_on_cpu(op, arguments, plain_results(op, on_meta(arguments)));
 }
 
@@ -90,6 +98,33 @@ TEST(PlainShapes, AreThoseOfTheCpu) {
                {at::zeros({2, 6, 6}), x.sizes().vec(), int64_t{-3}, int64_t{-1}});
 }
 
+TEST(PlainShapes, OfElementsAreThoseOfTheCpu) {
+  const Tensor x = at::zeros({2, 4, 6, 6}), row = at::zeros({6, 1});
+  for (const char* name : {"aten::relu", "aten::abs", "aten::isnan", "aten::logical_not"}) {
+    expect_plain(name, {x});
+  }
+  for (const char* name : {"aten::logical_and", "aten::logical_or"}) {
+    expect_plain(name, {x, row});
+    expect_plain(name, {row, x});
+  }
+  expect_plain("aten::logical_and", {x > 0, row.to(at::kLong)});
+  expect_plain("aten::rsub", {row, x, 1}, "Tensor");
+  expect_plain("aten::rsub", {x, 1, 1}, "Scalar");
+  expect_plain("aten::fill", {x, 2}, "Scalar");
+  expect_plain("aten::where", {row > 0, at::zeros({}), x}, "self");
+  expect_plain("aten::masked_fill", {x, row > 0, 1.5}, "Scalar");
+  expect_plain("aten::stack", {c10::List<Tensor>({x, x, x}), int64_t{-2}});
+  for (int64_t reduction : {0, 1, 2}) {
+    expect_plain("aten::binary_cross_entropy_with_logits",
+                 {x, x, c10::IValue(), c10::IValue(), reduction});
+  }
+  const Tensor four = at::zeros({4}), statistics = at::zeros({2, 2});
+  const int64_t n = 2, c = 4, pixels = 36, groups = 2;
+  expect_plain("aten::native_group_norm", {x, four, c10::IValue(), n, c, pixels, groups, 1e-5});
+  expect_plain("aten::native_group_norm_backward",
+               {x, x, statistics, statistics, four, n, c, pixels, groups, mask(true, true, true)});
+}
+
 TEST(PlainShapes, MistakesAreLeftToPyTorch) {
   const Tensor x = at::zeros({2, 4, 6, 6}), weight = at::zeros({8, 4, 3, 3});
   const std::vector<int64_t> one{1, 1}, none{0, 0};
@@ -104,6 +139,11 @@ TEST(PlainShapes, MistakesAreLeftToPyTorch) {
   EXPECT_TRUE(refuses("aten::convolution", convolution(x.to(at::kBFloat16), kNone, 1)));
   EXPECT_TRUE(refuses("aten::convolution", convolution(x.slice(2, 0, 2), kNone, 1)));
   EXPECT_TRUE(refuses("aten::relu", {x.to(at::kBool)}));
+  EXPECT_FALSE(
+      plain_results(find("aten::rsub", "Scalar"), on_meta({x, c10::complex<double>(1, 1), 1})));
+  EXPECT_TRUE(refuses("aten::logical_and", {x, at::zeros({5})}));
+  EXPECT_TRUE(refuses("aten::native_group_norm",
+                      {x, kNone, kNone, int64_t{2}, int64_t{4}, int64_t{36}, int64_t{3}, 1e-5}));
   EXPECT_TRUE(refuses("aten::native_layer_norm", {x, std::vector<int64_t>{5}, kNone, kNone, 1e-5}));
   EXPECT_TRUE(refuses("aten::select_backward",
                       {at::zeros({2, 6, 6}), x.sizes().vec(), int64_t{1}, int64_t{4}}));
