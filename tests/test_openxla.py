@@ -464,3 +464,12 @@ def test_numbers_that_vmap_keeps_for_the_backward(fresh: None) -> None:
     for leaf, call in zip(leaves, (function, openxla(function)), strict=True):
         call(leaf).square().sum().backward()
     torch.testing.assert_close(leaves[1].grad.cpu(), leaves[0].grad)
+
+
+def test_parts_of_complex_inputs(fresh: None) -> None:
+    def parts(x: Tensor) -> tuple[Tensor, ...]:
+        written = x.conj()
+        written.imag.add_(1)
+        return x.imag, (x * 2).imag, x.conj().real, written
+
+    check(parts, torch.tensor([1 + 2j, 3 - 4j]))
