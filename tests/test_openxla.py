@@ -454,3 +454,22 @@ def test_it_is_the_default_on_the_device(fresh: None, monkeypatch: pytest.Monkey
     model = nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8)).to("xla")
     torch.compile(model)(x.to("xla")).sum().backward()
     assert model[0].weight.grad is not None and len(calls) == 1
+
+
+def test_numbers_that_vmap_keeps_for_the_backward(fresh: None) -> None:
+    def function(x: Tensor) -> Tensor:
+        return torch.func.vmap(lambda row: row * 2 + row.sum())(x)
+
+    leaves = [torch.ones(2, 3, device=device, requires_grad=True) for device in ("cpu", "xla")]
+    for leaf, call in zip(leaves, (function, openxla(function)), strict=True):
+        call(leaf).square().sum().backward()
+    torch.testing.assert_close(leaves[1].grad.cpu(), leaves[0].grad)
+
+
+def test_parts_of_complex_inputs(fresh: None) -> None:
+    def parts(x: Tensor) -> tuple[Tensor, ...]:
+        written = x.conj()
+        written.imag.add_(1)
+        return x.imag, (x * 2).imag, x.conj().real, written
+
+    check(parts, torch.tensor([1 + 2j, 3 - 4j]))

@@ -363,3 +363,52 @@ def test_requires_grad_inside() -> None:
         differentiates(x).sum().backward()
         assert x.grad is not None
         assert x.grad.tolist() == [6, 6, 6]
+
+
+def marked_views(x: Tensor) -> Any:
+    same, part = x.view(x.shape), x.detach()[1:]
+    same.requires_grad_()
+    part.requires_grad_()
+    return same, part, (same * 3).sum() + part.prod()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
+def test_views_of_arguments_are_marked(dtype: torch.dtype) -> None:
+    marked = assume_pure(marked_views)
+    for _ in range(2):
+        x = torch.full((3,), 2.0, dtype=dtype)
+        leaves = [function(t) for function, t in ((marked_views, x), (marked, x.to("xla")))]
+        for same, part, result in leaves:
+            assert same.requires_grad and same.is_leaf and part.requires_grad and part.is_leaf
+            result.abs().backward()
+        for expected, actual in zip(*leaves, strict=True):
+            torch.testing.assert_close(actual.cpu(), expected)
+            if expected.is_leaf:
+                torch.testing.assert_close(actual.grad.cpu(), expected.grad)
+        assert leaves[1][0].untyped_storage()._cdata == leaves[1][1].untyped_storage()._cdata
+
+
+def test_views_of_marked_views_are_refused() -> None:
+    def marks(x: Tensor) -> Any:
+        same = x.view(x.shape).requires_grad_()
+        return same, same[1:]
+
+    with pytest.raises(RuntimeError, match=r"calls requires_grad_\(\) on a view"):
+        assume_pure(marks)(torch.ones(3, device="xla"))
+
+
+def test_gradients_of_products_beyond_the_largest_number() -> None:
+    for values in ([1e30, 1e30, 2.0], [float("inf"), 2.0, 3.0], [0.0, 2.0, 1e30]):
+        for product in (torch.prod, lambda t: t.prod(0)):
+            leaves = [torch.tensor(values, device=d, requires_grad=True) for d in ("cpu", "xla")]
+            for leaf in leaves:
+                product(leaf).backward()
+            torch.testing.assert_close(leaves[1].grad.cpu(), leaves[0].grad, equal_nan=True)
+
+
+def test_resized_storage_of_an_argument() -> None:
+    def grows(x: Tensor, empty: Tensor) -> Tensor:
+        return torch.sigmoid(x, out=empty.T)
+
+    with pytest.raises(RuntimeError, match="changes the shape or storage of tensor argument 1"):
+        assume_pure(grows)(torch.ones(2, device="xla"), torch.zeros(3, 0, device="xla"))

@@ -1,5 +1,6 @@
 """Masked and indexed reads and writes; writes never bring anything back to the host."""
 
+import warnings
 from collections.abc import Callable
 
 import pytest
@@ -277,3 +278,18 @@ def test_an_index_out_of_range_raises_or_is_reported() -> None:
     tensor = ramp(4, device="xla")
     with pytest.raises(IndexError, match="index 9 is out of bounds for dimension 0 with size 4"):
         tensor[9]
+
+
+def test_a_call_warns_once_of_one_thing() -> None:
+    always = torch.is_warn_always_enabled()
+    torch.set_warn_always(True)
+    try:
+        for device in ("cpu", "xla"):
+            t = ramp(2, 3, device=device)
+            mask = torch.tensor([[1, 0, 1], [0, 1, 1]], dtype=torch.uint8, device=device)
+            with warnings.catch_warnings(record=True) as given:
+                warnings.simplefilter("always")
+                t[mask] = ramp(4, device=device)
+            assert len(given) == 1
+    finally:
+        torch.set_warn_always(always)

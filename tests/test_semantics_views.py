@@ -258,6 +258,17 @@ def test_images_keep_their_memory_format(name: str) -> None:
     assert_same(program, atol=1e-4, rtol=1e-4)
 
 
+def test_one_volume_keeps_its_memory_format() -> None:
+    def program(device: str) -> tuple[Tensor, ...]:
+        volumes = ramp(1, 2, 4, 4, 6, device=device)
+        last = volumes.to(memory_format=torch.channels_last_3d)[0].requires_grad_()
+        pooled, places = functional.max_pool3d(last, 2, return_indices=True)
+        (gradient,) = torch.autograd.grad(pooled.sum(), last)
+        return pooled, places, functional.max_pool3d(volumes[0], 2), gradient
+
+    assert_same(program)
+
+
 def test_a_view_that_strides_forbid_raises() -> None:
     images = ramp(2, 3, 4, 5, device="xla").to(memory_format=torch.channels_last)
     with pytest.raises(RuntimeError, match="view size is not compatible"):

@@ -86,7 +86,8 @@ bool is_about_values(const c10::Error& error, const Node& node) {
   constexpr const char* kComplaints[] = {
       "out of bounds",       "out of range",      "in the valid range",
       "invalid max index",   "ZeroDivisionError", "probability tensor contains",
-      "invalid multinomial", "between 0 and 1",   "p_in <= 1"};
+      "invalid multinomial", "between 0 and 1",   "p_in <= 1",
+      "number of ones in",   "without overflow"};
   const std::string& message = error.msg();
   return dynamic_cast<const c10::IndexError*>(&error) != nullptr ||
          dynamic_cast<const c10::LinAlgError*>(&error) != nullptr ||

@@ -38,10 +38,11 @@ bool is_checked(const Signature& signature) {
   return is_one_of({"aten::index", "aten::_index_put_impl", "aten::embedding",
                     "aten::_embedding_bag", "aten::gather", "aten::scatter", "aten::nll_loss",
                     "aten::take", "aten::put", "aten::multi_margin_loss", "aten::multinomial",
-                    "aten::bernoulli"}) ||
+                    "aten::bernoulli", "aten::masked_scatter"}) ||
          signature.op == "aten::binary_cross_entropy" ||
          (c10::isIntegralType(signature.outputs[0].dtype, false) &&
-          is_one_of({"aten::div", "aten::floor_divide", "aten::remainder", "aten::fmod"}));
+          is_one_of({"aten::div", "aten::floor_divide", "aten::remainder", "aten::fmod",
+                     "aten::masked_fill"}));
 }
 
 namespace {

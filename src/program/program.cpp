@@ -171,6 +171,7 @@ ProgramPtr load_or_compile(ProgramSource source) {
 
 std::string default_cache_directory() {
   std::string directory = env::path("TORCH_XLA_CACHE_DIR");
+  directory = directory.empty() ? env::path("XLA_PERSISTENT_CACHE_PATH") : directory;
   if (!directory.empty()) {
     return directory;
   }

@@ -26,7 +26,8 @@ class ProgramTest : public testing::Test {
     setenv("TORCH_XLA_CACHE_DIR", (root_ / "cache").c_str(), 1);
   }
   void TearDown() override {
-    for (const char* name : {"TORCH_XLA_CACHE_DIR", "TORCH_XLA_CACHE", "TORCH_XLA_DUMP_DIR"}) {
+    for (const char* name : {"XLA_PERSISTENT_CACHE_PATH", "TORCH_XLA_CACHE_DIR", "TORCH_XLA_CACHE",
+                             "TORCH_XLA_DUMP_DIR"}) {
       unsetenv(name);
     }
     initialize_disk_cache("", false);
@@ -84,6 +85,13 @@ TEST_F(ProgramTest, IsCompiledOnceAndThenLoaded) {
   moved.text_with_locations.insert(moved.text_with_locations.find("tensor<2xf32> return") + 13,
                                    " loc(\"train.py\":43:0)");
   EXPECT_EQ(compile_and_run(moved), 0);
+}
+
+TEST_F(ProgramTest, LiesInAFolderOfTwoNames) {
+  setenv("XLA_PERSISTENT_CACHE_PATH", (root_ / "other").c_str(), 1);
+  EXPECT_EQ(default_cache_directory(), root_ / "cache");
+  unsetenv("TORCH_XLA_CACHE_DIR");
+  EXPECT_EQ(default_cache_directory(), root_ / "other");
 }
 
 TEST_F(ProgramTest, IsKeptApartByWhatItsCodeDependsOn) {

@@ -40,9 +40,16 @@ at::Tensor with_lazy_bits(at::Tensor view, const Result& result) {
   return view.is_neg() == result.neg ? view : at::_neg_view(view);
 }
 
+void set_leaf(at::Tensor& tensor, const Result& result) {
+  if (result.leaf) {
+    tensor.set_requires_grad(true);
+  }
+}
+
 at::Tensor view_like(const at::Tensor& base, const Result& result) {
-  at::Tensor source = result.requires_grad ? base : base.detach();
-  if (source.scalar_type() != result.dtype && result.requires_grad) {
+  const bool differentiable = result.requires_grad && !result.leaf;
+  at::Tensor source = differentiable ? base : base.detach();
+  if (source.scalar_type() != result.dtype && differentiable) {
     source = source.is_complex() ? at::view_as_real(source) : at::view_as_complex(source);
   }
   if (source.scalar_type() == result.dtype) {
@@ -209,9 +216,7 @@ Tensors make_results(const PureEntry& entry, const std::vector<c10::Storage>& st
                                       result.strides, result.offset));
         results.back()._set_conj(result.conj);
         results.back()._set_neg(result.neg);
-        if (result.leaf) {
-          results.back().set_requires_grad(true);
-        }
+        set_leaf(results.back(), result);
         break;
       case Result::Kind::Argument:
         results.push_back(arguments[result.index]);
@@ -221,9 +226,11 @@ Tensors make_results(const PureEntry& entry, const std::vector<c10::Storage>& st
         break;
       case Result::Kind::ArgumentView:
         results.push_back(view_like(arguments[result.index], result));
+        set_leaf(results.back(), result);
         break;
       case Result::Kind::HandleView:
         results.push_back(view_like(entry.handles[result.index].place.find(arguments), result));
+        set_leaf(results.back(), result);
         break;
     }
   }

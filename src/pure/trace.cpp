@@ -18,6 +18,7 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <thread>
@@ -129,8 +130,25 @@ class Tracer {
         refuse("returns a tensor on " + result.device().str() +
                ": results must be on the xla device, like its arguments");
       }
+      if (is_view_of_marked(result)) {
+        refuse(
+            "calls requires_grad_() on a view of what is outside, and returns a view of that: "
+            "clone it first");
+      }
       note_outside(result);
     }
+  }
+
+  // Whether its gradient leads to another result, a leaf that lies outside and is no argument.
+  bool is_view_of_marked(const at::Tensor& result) const {
+    if (!result.requires_grad() || result.is_leaf() || state_of(result)->scope == scope_) {
+      return false;
+    }
+    auto is = [&](const at::Tensor& other) {
+      return other.requires_grad() && other.is_leaf() && state_of(other) == state_of(result);
+    };
+    return std::any_of(trace_.results.begin(), trace_.results.end(), is) &&
+           std::none_of(trace_.arguments.begin(), trace_.arguments.end(), is);
   }
 
   // A tensor from outside may be handed back without any operator having read it.
@@ -148,7 +166,8 @@ class Tracer {
       const at::Tensor& after = trace_.arguments[i];
       std::string which = "tensor argument " + std::to_string(i);
       if (state_of(before) != state_of(after) || before.sizes() != after.sizes() ||
-          before.strides() != after.strides()) {
+          before.strides() != after.strides() ||
+          before.storage().nbytes() != after.storage().nbytes()) {
         refuse("changes the shape or storage of " + which +
                " in place: return a new tensor instead");
       }
@@ -257,7 +276,7 @@ class Tracer {
     }
     for (size_t i = 0; i < trace_.results.size(); ++i) {
       const at::Tensor& result = trace_.results[i];
-      if (result.is_leaf() && state_of(result)->scope == scope_) {
+      if (result.is_leaf()) {
         add(result, -1, static_cast<int32_t>(i));
       }
     }

@@ -187,6 +187,7 @@ class Wiring {
       result.strides.assign(tensor.strides().begin(), tensor.strides().end());
       result.offset = tensor.storage_offset();
       result.requires_grad = tensor.requires_grad();
+      result.leaf = result.requires_grad && tensor.is_leaf();
       result.conj = tensor.is_conj();
       result.neg = tensor.is_neg();
       classify(tensor, result);
@@ -222,7 +223,6 @@ class Wiring {
       entry_->storages.push_back({0, static_cast<int64_t>(tensor.storage().nbytes())});
     }
     result.index = found->second;
-    result.leaf = result.requires_grad && tensor.is_leaf();
   }
 
   Value value_in_trace(const at::Tensor& tensor) const REQUIRES(trace_mutex) {

@@ -35,6 +35,15 @@ Tensor products_of_others(const Tensor& input, int64_t dim) {
   return before * after.flip(dim);
 }
 
+// As PyTorch's formulas have it: a quotient, unless there is a zero anywhere.
+Tensor product_gradient(const Tensor& gradient, const Tensor& input, const Tensor& result,
+                        int64_t dim) {
+  Tensor is_zero = input == 0;
+  Tensor quotient = result / at::where(is_zero, at::ones({}, input.options()), input);
+  Tensor factors = at::where(is_zero.any(), products_of_others(input, dim), quotient);
+  return gradient * factors.conj();
+}
+
 Tensor sum_from(const Tensor& values, int64_t dim) {
   return values.flip(dim).cumsum(dim).flip(dim);
 }
@@ -93,13 +102,15 @@ struct Product : torch::autograd::Function<Product> {
   static Tensor forward(AutogradContext* context, const Tensor& input,
                         std::optional<at::ScalarType> dtype) {
     at::AutoDispatchBelowADInplaceOrView guard;
-    context->save_for_backward({input});
-    return at::prod(input, dtype);
+    Tensor result = at::prod(input, dtype);
+    context->save_for_backward({input, result});
+    return result;
   }
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    Tensor input = context->get_saved_variables()[0];
+    variable_list saved = context->get_saved_variables();
+    const Tensor& input = saved[0];
     Tensor flat = input.to(gradients[0].scalar_type()).reshape(-1);
-    Tensor gradient = gradients[0] * products_of_others(flat, 0).conj();
+    Tensor gradient = product_gradient(gradients[0], flat, saved[1], 0);
     return {gradient.reshape(input.sizes()).to(input.scalar_type()), Tensor()};
   }
 };
@@ -108,19 +119,23 @@ struct ProductAlong : torch::autograd::Function<ProductAlong> {
   static Tensor forward(AutogradContext* context, const Tensor& input, int64_t dim, bool keepdim,
                         std::optional<at::ScalarType> dtype) {
     at::AutoDispatchBelowADInplaceOrView guard;
-    context->save_for_backward({input});
+    Tensor result = at::prod(input, dim, keepdim, dtype);
+    context->save_for_backward({input, result});
     context->saved_data["dim"] = wrapped(dim, input);
     context->saved_data["keepdim"] = keepdim;
-    return at::prod(input, dim, keepdim, dtype);
+    return result;
   }
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    Tensor input = context->get_saved_variables()[0];
+    variable_list saved = context->get_saved_variables();
+    const Tensor& input = saved[0];
     int64_t dim = context->saved_data["dim"].toInt();
-    Tensor gradient = gradients[0];
+    Tensor gradient = gradients[0], result = saved[1];
     if (input.dim() > 0) {
-      gradient = context->saved_data["keepdim"].toBool() ? gradient : gradient.unsqueeze(dim);
-      Tensor wide = input.to(gradient.scalar_type());
-      gradient = gradient * products_of_others(wide, dim).conj();
+      if (!context->saved_data["keepdim"].toBool()) {
+        gradient = gradient.unsqueeze(dim);
+        result = result.unsqueeze(dim);
+      }
+      gradient = product_gradient(gradient, input.to(gradient.scalar_type()), result, dim);
     }
     return {gradient.to(input.scalar_type()), Tensor(), Tensor(), Tensor()};
   }

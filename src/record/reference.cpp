@@ -243,6 +243,19 @@ void keep_memory_format(const c10::OperatorHandle& op, const IValues& meta_argum
   }
 }
 
+// One image without a dimension for images lies as a batch of it does.
+void keep_order_of_image(const IValues& meta_arguments, IValues& results) {
+  const at::Tensor& image = meta_arguments[0].toTensor();
+  constexpr auto format = c10::MemoryFormat::ChannelsLast3d;
+  if (image.dim() != 4 || image.is_contiguous() || !image.unsqueeze(0).is_contiguous(format)) {
+    return;
+  }
+  for (c10::IValue& result : results) {
+    const at::Tensor batch = result.toTensor().unsqueeze(0);
+    result = at::empty(batch.sizes(), batch.options().memory_format(format)).squeeze(0);
+  }
+}
+
 // Operators whose meta kernels, of Python or composed, lay results in another order than the CPU's.
 bool lies_like_a_sum(const std::string& name) {
   return name == "aten::logical_and" || name == "aten::logical_or" || name == "aten::logical_xor" ||
@@ -258,6 +271,8 @@ void keep_order(const c10::OperatorHandle& op, const IValues& meta_arguments,
   } else if (results && name == "aten::angle" && meta_arguments[0].toTensor().is_complex()) {
     (*results)[0].toTensor().unsafeGetTensorImpl()->empty_tensor_restride(
         c10::MemoryFormat::Contiguous);
+  } else if (results && name == "aten::max_pool3d_with_indices") {
+    keep_order_of_image(meta_arguments, *results);
   }
 }
 

@@ -119,7 +119,9 @@ class _DeviceTracer(_Tracer):
         return super().get_attr(target, args, kwargs)
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
-        return super().call_function(target, *self._moved(args, kwargs))
+        result = super().call_function(target, *self._moved(args, kwargs))
+        # `vmap` makes tensors of numbers, by operators that name no device.
+        return _pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to(self._device), result)
 
     def call_method(self, target: Any, args: Any, kwargs: Any) -> Any:
         if target in ("cpu", "item"):  # a number stays what it came as: a tensor of no dimensions
