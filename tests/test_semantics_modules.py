@@ -270,6 +270,31 @@ def test_saved_script_modules(tmp_path: Path) -> None:
             assert torch.jit.load(stream)(x.to(device)).device.type == device
 
 
+def test_scripted_modules_that_list_their_weights(tmp_path: Path) -> None:
+    """Recurrent modules do; a file's other tensors come along as PyTorch brings them."""
+
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.recurrent = nn.GRU(4, 4)
+            self.scale = {"by": torch.full((4,), 2.0)}
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.recurrent(x)[0] * self.scale["by"].to(x.device)
+
+    plain, x = Scaled(), torch.randn(3, 2, 4)
+    expected, file = plain(x), tmp_path / "module.pt"
+    scripted = torch.jit.script(plain)
+    torch.jit.save(scripted, file)
+    for module in (scripted.to("xla"), torch.jit.load(file, "xla")):
+        y = module(x.to("xla"))
+        torch.testing.assert_close(y.cpu(), expected)
+        y.sum().backward()
+        assert all(p.grad is not None for p in module.parameters())
+        torch.testing.assert_close(module.cpu()(x), expected)
+    assert torch.jit.load(file, "xla").scale["by"].device.type == "xla"
+
+
 @pytest.mark.parametrize("kind", ["default_qat_qconfig", "default_per_channel_qat_qconfig"])
 def test_quantisation_aware_training(kind: str) -> None:
     """An observer sizes its ranges when it first sees a weight."""
