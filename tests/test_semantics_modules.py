@@ -1,6 +1,7 @@
 """Modules and optimizers moved to the device; mixed precision."""
 
 import copy
+import gc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -268,6 +269,27 @@ def test_saved_script_modules(tmp_path: Path) -> None:
             assert torch.equal(first, second) and len(list(moved.parameters())) == 1
         with open(file, "rb") as stream:
             assert torch.jit.load(stream)(x.to(device)).device.type == device
+
+
+def test_modules_convert_while_a_profile_is_kept() -> None:
+    """A profile of the memory refers to the parameters, without keeping them alive."""
+    module = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)).to("xla")
+    module[1].weight = module[0].weight
+    optimizer = torch.optim.SGD(module.parameters(), 0.1)
+    with torch.profiler.profile(profile_memory=True, record_shapes=True) as profile:
+        module(torch.ones(2, 3, device="xla")).sum().backward()
+    before = module[0].weight
+    for _ in range(2):
+        module.double().cpu().to("xla").float()
+    module(torch.ones(2, 3, device="xla")).sum().backward()
+    optimizer.step()
+    assert module[0].weight is before is module[1].weight
+    assert before is optimizer.param_groups[0]["params"][0]
+    weight = before.detach().cpu()
+    del module, optimizer, before
+    gc.collect()
+    assert profile.key_averages()
+    assert weight.isfinite().all()
 
 
 def test_scripted_modules_that_list_their_weights(tmp_path: Path) -> None:
