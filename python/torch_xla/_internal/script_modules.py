@@ -50,11 +50,11 @@ def convert(
             if buffer is not None:
                 part._buffers[name] = fn(buffer)
     for part in parts:
-        if isinstance(part, torch.jit.RecursiveScriptModule):
+        if isinstance(part, torch.jit.ScriptModule):
             _convert_attributes(part, of_other)
 
 
-_Memory = tuple[int, int, torch.Size, tuple[int, ...], torch.dtype]
+_Memory = tuple[Any, ...]
 
 
 def _memory(tensor: torch.Tensor) -> _Memory:
@@ -63,9 +63,7 @@ def _memory(tensor: torch.Tensor) -> _Memory:
     return place, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype
 
 
-def _convert_attributes(
-    part: torch.jit.RecursiveScriptModule, fn: Callable[[torch.Tensor], torch.Tensor]
-) -> None:
+def _convert_attributes(part: Any, fn: Callable[[torch.Tensor], torch.Tensor]) -> None:
     """Those of C++ that are neither parameters nor buffers, as the list of a GRU's weights is."""
     for name, (kind, _) in part._concrete_type.get_attributes().items():
         if "Tensor" not in str(kind) or name in part._parameters or name in part._buffers:

@@ -133,7 +133,8 @@ def _restore_storage(storage: Any, location: str) -> Any:
     restored = _bytes_of(untyped).to(target).untyped_storage()
     if untyped is storage:
         return restored
-    return torch.storage.TypedStorage(wrap_storage=restored, dtype=storage.dtype, _internal=True)
+    typed: Any = torch.storage.TypedStorage
+    return typed(wrap_storage=restored, dtype=storage.dtype, _internal=True)
 
 
 def _new_sparse(self: Tensor, *arguments: Any) -> Tensor:
