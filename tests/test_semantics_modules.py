@@ -1,6 +1,7 @@
 """Modules and optimizers moved to the device; mixed precision."""
 
 import copy
+import gc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -268,6 +269,52 @@ def test_saved_script_modules(tmp_path: Path) -> None:
             assert torch.equal(first, second) and len(list(moved.parameters())) == 1
         with open(file, "rb") as stream:
             assert torch.jit.load(stream)(x.to(device)).device.type == device
+
+
+def test_modules_convert_while_a_profile_is_kept() -> None:
+    """A profile of the memory refers to the parameters, without keeping them alive."""
+    module = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)).to("xla")
+    module[1].weight = module[0].weight
+    optimizer = torch.optim.SGD(module.parameters(), 0.1)
+    with torch.profiler.profile(profile_memory=True, record_shapes=True) as profile:
+        module(torch.ones(2, 3, device="xla")).sum().backward()
+    before = module[0].weight
+    for _ in range(2):
+        module.double().cpu().to("xla").float()
+    module(torch.ones(2, 3, device="xla")).sum().backward()
+    optimizer.step()
+    assert module[0].weight is before is module[1].weight
+    assert before is optimizer.param_groups[0]["params"][0]
+    weight = before.detach().cpu()
+    del module, optimizer, before
+    gc.collect()
+    assert profile.key_averages()
+    assert weight.isfinite().all()
+
+
+def test_scripted_modules_that_list_their_weights(tmp_path: Path) -> None:
+    """Recurrent modules do; a file's other tensors come along as PyTorch brings them."""
+
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.recurrent = nn.GRU(4, 4)
+            self.scale = {"by": torch.full((4,), 2.0)}
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.recurrent(x)[0] * self.scale["by"].to(x.device)
+
+    plain, x = Scaled(), torch.randn(3, 2, 4)
+    expected, file = plain(x), tmp_path / "module.pt"
+    scripted = torch.jit.script(plain)
+    torch.jit.save(scripted, file)
+    for module in (scripted.to("xla"), torch.jit.load(file, "xla")):
+        y = module(x.to("xla"))
+        torch.testing.assert_close(y.cpu(), expected)
+        y.sum().backward()
+        assert all(p.grad is not None for p in module.parameters())
+        torch.testing.assert_close(module.cpu()(x), expected)
+    assert torch.jit.load(file, "xla").scale["by"].device.type == "xla"
 
 
 @pytest.mark.parametrize("kind", ["default_qat_qconfig", "default_per_channel_qat_qconfig"])

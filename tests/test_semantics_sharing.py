@@ -10,6 +10,7 @@ import pytest
 import torch
 from compare import assert_same, ramp
 from torch import Tensor, nn
+from torch.package import PackageExporter, PackageImporter
 from torch_xla import _XLAC
 
 
@@ -98,6 +99,18 @@ class _Tied(nn.Module):
         self.to(device)
         self.register_buffer("steps", ramp(6, device=device))
         self.register_buffer("window", self.steps[2:4])
+
+
+def test_packages_of_modules() -> None:
+    """PyTorch's package reads typed storages, which are to come back as such."""
+    module, stream = nn.Linear(2, 3).to("xla"), io.BytesIO()
+    with PackageExporter(stream) as exporter:
+        exporter.extern("**")
+        exporter.save_pickle("models", "linear.pkl", module)
+    stream.seek(0)
+    loaded = PackageImporter(stream).load_pickle("models", "linear.pkl")
+    assert loaded.weight.device.type == "xla"
+    torch.testing.assert_close(loaded.state_dict(), module.state_dict())
 
 
 @pytest.mark.parametrize(

@@ -24,5 +24,6 @@ void bind_control(pybind11::module& m);
 void bind_dynamo(pybind11::module& m);
 void bind_spmd(pybind11::module& m);
 void bind_export(pybind11::module& m);
+void bind_tensors(pybind11::module& m);
 
 }  // namespace torch_xla

@@ -90,6 +90,7 @@ PYBIND11_MODULE(_XLAC, m) {
   bind_dynamo(m);
   bind_spmd(m);
   bind_export(m);
+  bind_tensors(m);
 }
 
 }  // namespace torch_xla

@@ -206,10 +206,10 @@ def _compile_by_default() -> None:
 
 def _swap_tensors(first: torch.Tensor, second: torch.Tensor) -> None:
     """Exchanges what two Python objects are. Unlike PyTorch's own, it does not mind that a result
-    of the module is still alive: the result's graph keeps the former parameter. And a parameter of
-    a lazy module, which has no sizes yet, stays one."""
+    of the module is still alive: the result's graph keeps the former parameter; nor a profile of
+    the memory. And a parameter of a lazy module, which has no sizes yet, stays one."""
     if torch.nn.parameter.is_lazy(first):
-        torch._C._swap_tensor_impl(first, second)  # type: ignore[attr-defined]
+        _XLAC.swap_tensor_impls(first, second)
         return
     slots = copyreg._slotnames(type(first))  # type: ignore[attr-defined]
     names = ["__class__", "__dict__", *(name for name in slots if hasattr(first, name))]
@@ -217,7 +217,7 @@ def _swap_tensors(first: torch.Tensor, second: torch.Tensor) -> None:
         mine, its = getattr(first, name), getattr(second, name)
         setattr(first, name, its)
         setattr(second, name, mine)
-    torch._C._swap_tensor_impl(first, second)  # type: ignore[attr-defined]
+    _XLAC.swap_tensor_impls(first, second)
 
 
 def _warn(message: str) -> None:

@@ -130,7 +130,11 @@ def _restore_storage(storage: Any, location: str) -> Any:
         return None
     target = torch.device(type_name, device_index(location))
     untyped = getattr(storage, "_untyped_storage", storage)
-    return _bytes_of(untyped).to(target).untyped_storage()
+    restored = _bytes_of(untyped).to(target).untyped_storage()
+    if untyped is storage:
+        return restored
+    typed: Any = torch.storage.TypedStorage
+    return typed(wrap_storage=restored, dtype=storage.dtype, _internal=True)
 
 
 def _new_sparse(self: Tensor, *arguments: Any) -> Tensor:
