@@ -1,7 +1,6 @@
 #include "record/meta.h"
 
-#include "record/plain_shapes.h"
-#include "record/structured.h"
+#include "record/results.h"
 #include "trace/tensor.h"
 
 #include <ATen/EmptyTensor.h>
@@ -20,39 +19,6 @@ at::Tensor meta_tensor(const at::Tensor& tensor) {
 }
 
 const c10::Device kMeta(c10::DeviceType::Meta);
-
-// Whether a result lies in order that has the sizes of an argument that does not: it was made empty
-// and resized, by a meta kernel that does not look at how the arguments lie.
-bool may_have_lost_order(const IValues& arguments, const IValues& results) {
-  for (const at::Tensor& argument : flatten_tensors(arguments)) {
-    if (!argument.defined() || argument.is_contiguous()) {
-      continue;
-    }
-    for (const at::Tensor& result : flatten_tensors(results)) {
-      if (result.defined() && result.is_contiguous() && result.sizes() == argument.sizes()) {
-        return true;
-      }
-    }
-  }
-  return false;
-}
-
-// The code that the CPU would run consists of calls of other operators. PyTorch's meta kernels for
-// such operators are Python's, and their first call imports its compiler: two seconds.
-std::optional<IValues> run_composite(const c10::OperatorHandle& op, const IValues& arguments) {
-  using c10::DispatchKey;
-  if (!op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd) ||
-      op.hasKernelForDispatchKey(DispatchKey::CPU)) {
-    return std::nullopt;
-  }
-  try {
-    IValues stack = arguments;
-    op.callBoxedForDispatchKey(DispatchKey::CompositeExplicitAutograd, stack);
-    return may_have_lost_order(arguments, stack) ? std::nullopt : std::optional(std::move(stack));
-  } catch (const c10::Error&) {
-    return std::nullopt;  // it looks at values, or has a complaint that the meta kernel shares
-  }
-}
 
 }  // namespace
 
@@ -120,10 +86,8 @@ IValues functional_arguments(const OpInfo& info, c10::ArrayRef<c10::IValue> argu
 
 std::optional<IValues> run_meta(const c10::OperatorHandle& op, IValues meta_arguments) {
   at::AutoDispatchBelowADInplaceOrView guard;
-  for (auto* known : {plain_results, run_structured, run_composite}) {
-    if (std::optional<IValues> results = known(op, meta_arguments)) {
-      return results;
-    }
+  if (std::optional<IValues> results = results_in_cpp(op, meta_arguments)) {
+    return results;
   }
   try {
     op.callBoxed(&meta_arguments);

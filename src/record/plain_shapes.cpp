@@ -2,6 +2,7 @@
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/ExpandUtils.h>
+#include <ATen/OpMathType.h>
 #include <ATen/native/ConvUtils.h>
 
 #include <algorithm>
@@ -14,7 +15,11 @@ namespace {
 using Results = std::optional<IValues>;
 using Rule = Results (*)(const IValues&);
 
-bool plain_dtype(c10::ScalarType dtype) { return dtype == at::kFloat || dtype == at::kDouble; }
+bool wide(c10::ScalarType dtype) { return dtype == at::kFloat || dtype == at::kDouble; }
+
+bool plain_dtype(c10::ScalarType dtype) {
+  return wide(dtype) || dtype == at::kHalf || dtype == at::kBFloat16;
+}
 
 at::Tensor tensor_or_none(const c10::IValue& value) {
   return value.isTensor() ? value.toTensor() : at::Tensor();
@@ -34,6 +39,11 @@ bool all_plain(const IValues& arguments) {
 
 at::Tensor result(c10::IntArrayRef sizes, const at::Tensor& dtype_of) {
   return at::detail::empty_meta(sizes, dtype_of.scalar_type());
+}
+
+// Sums along the way have 32 bits at least.
+at::Tensor wide_result(c10::IntArrayRef sizes, const at::Tensor& dtype_of) {
+  return at::detail::empty_meta(sizes, at::toOpMathType(dtype_of.scalar_type()));
 }
 
 at::Tensor result_in_order_of(const at::Tensor& tensor) {
@@ -168,20 +178,27 @@ Results layer_norm(const IValues& arguments) {
   }
   std::vector<int64_t> statistics = input.sizes().vec();
   std::fill(statistics.begin() + outer, statistics.end(), 1);
-  return IValues{result(input.sizes(), input), result(statistics, input),
-                 result(statistics, input)};
+  return IValues{result(input.sizes(), input), wide_result(statistics, input),
+                 wide_result(statistics, input)};
 }
 
 // grad_out, input, normalized_shape, mean, rstd, weight, bias, output_mask
 Results layer_norm_backward(const IValues& arguments) {
-  return wanted(arguments, {arguments[1].toTensor(), tensor_or_none(arguments[5]),
-                            tensor_or_none(arguments[6])});
+  const at::Tensor& input = arguments[1].toTensor();
+  for (size_t i : {0, 1, 5, 6}) {
+    if (!plain_dtype(input.scalar_type()) ||
+        !is_plain(tensor_or_none(arguments[i]), input.scalar_type())) {
+      return std::nullopt;
+    }
+  }
+  return wanted(arguments, {input, tensor_or_none(arguments[5]), tensor_or_none(arguments[6])});
 }
 
 // input, weight, bias, running_mean, running_var, training, momentum, eps
 Results batch_norm(const IValues& arguments) {
   const at::Tensor& input = arguments[0].toTensor();
-  if (!arguments[5].toBool() || input.dim() < 2 || input.numel() == 0) {
+  if (!arguments[5].toBool() || input.dim() < 2 || input.numel() == 0 ||
+      !wide(input.scalar_type())) {
     return std::nullopt;
   }
   const std::array<int64_t, 1> channels{input.size(1)};
@@ -201,13 +218,33 @@ Results functional_batch_norm(const IValues& arguments) {
   return results;
 }
 
+// self, dim, keepdim
+Results logsumexp(const IValues& arguments) {
+  const at::Tensor& self = arguments[0].toTensor();
+  std::vector<int64_t> sizes = self.sizes().vec(), left;
+  std::vector<bool> summed(sizes.size());
+  for (int64_t dim : arguments[1].toIntVector()) {
+    dim += dim < 0 ? self.dim() : 0;
+    if (dim < 0 || dim >= self.dim() || summed[dim]) {
+      return std::nullopt;
+    }
+    summed[dim] = true;
+  }
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (!summed[i] || arguments[2].toBool()) {
+      left.push_back(summed[i] ? 1 : sizes[i]);
+    }
+  }
+  return arguments[1].toIntVector().empty() ? std::nullopt : Results(IValues{result(left, self)});
+}
+
 // input, weight, bias, N, C, HxW, group, eps
 Results group_norm(const IValues& arguments) {
   const at::Tensor& input = arguments[0].toTensor();
   const int64_t images = arguments[3].toInt(), channels = arguments[4].toInt(),
                 groups = arguments[6].toInt();
   const std::array<int64_t, 1> sizes{channels};
-  if (groups < 1 || channels % groups != 0 || input.numel() == 0 ||
+  if (groups < 1 || channels % groups != 0 || input.numel() == 0 || !wide(input.scalar_type()) ||
       input.numel() != images * channels * arguments[5].toInt() ||
       !has_sizes(arguments[1], sizes) || !has_sizes(arguments[2], sizes)) {
     return std::nullopt;
@@ -220,7 +257,7 @@ Results group_norm(const IValues& arguments) {
 Results group_norm_backward(const IValues& arguments) {
   const at::Tensor& input = arguments[1].toTensor();
   const at::Tensor channels = result({arguments[6].toInt()}, input);
-  return wanted(arguments, {input, channels, channels});
+  return !wide(input.scalar_type()) ? std::nullopt : wanted(arguments, {input, channels, channels});
 }
 
 // grad_out, input, weight, running_mean, running_var, save_mean, save_invstd, train, eps,
@@ -228,7 +265,8 @@ Results group_norm_backward(const IValues& arguments) {
 Results batch_norm_backward(const IValues& arguments) {
   const at::Tensor& input = arguments[1].toTensor();
   const at::Tensor statistics = tensor_or_none(arguments[5]);
-  return wanted(arguments, {input, statistics, statistics});
+  return !wide(input.scalar_type()) ? std::nullopt
+                                    : wanted(arguments, {input, statistics, statistics});
 }
 
 bool all_at_least(const std::vector<int64_t>& values, int64_t least, size_t count) {
@@ -274,7 +312,8 @@ Results attention(const IValues& arguments) {
   if (!query.is_meta() || !plain_dtype(query.scalar_type()) || query.dim() != 4) {
     return std::nullopt;
   }
-  const auto sums = result({query.size(0), query.size(2), query.size(1)}, query).transpose(1, 2);
+  const auto sums =
+      wide_result({query.size(0), query.size(2), query.size(1)}, query).transpose(1, 2);
   return IValues{result_in_order_of(query), sums};
 }
 
@@ -350,10 +389,11 @@ const Known* find_rule(const c10::OperatorHandle& op) {
       {{"aten::masked_fill", "Scalar"}, {masked_fill, true}},
       {{"aten::stack", ""}, {stack, true}},
       {{"aten::binary_cross_entropy_with_logits", ""}, {cross_entropy_of_two}},
+      {{"aten::logsumexp", ""}, {logsumexp}},
       {{"aten::native_group_norm", ""}, {group_norm}},
       {{"aten::native_group_norm_backward", ""}, {group_norm_backward}},
       {{"aten::native_layer_norm", ""}, {layer_norm}},
-      {{"aten::native_layer_norm_backward", ""}, {layer_norm_backward}},
+      {{"aten::native_layer_norm_backward", ""}, {layer_norm_backward, true}},
       {{"aten::_native_batch_norm_legit", ""}, {batch_norm}},
       {{"aten::_native_batch_norm_legit_functional", ""}, {functional_batch_norm}},
       {{"aten::native_batch_norm_backward", ""}, {batch_norm_backward}},

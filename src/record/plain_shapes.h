@@ -1,5 +1,5 @@
 // What operators return whose sizes PyTorch tells in Python only, or by composing others, which
-// takes a fraction of a millisecond: for plain arguments (in order, of one dtype of 32 or 64 bits)
+// takes a fraction of a millisecond: for plain arguments (in order, of one floating dtype)
 // it is said here. All else, mistakes too, is left to PyTorch.
 #pragma once
 

@@ -1,5 +1,5 @@
 #include "record/plain_shapes.h"
-#include "record/structured.h"
+#include "record/results.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -108,6 +108,9 @@ TEST(PlainShapes, OfElementsAreThoseOfTheCpu) {
     expect_plain(name, {row, x});
   }
   expect_plain("aten::logical_and", {x > 0, row.to(at::kLong)});
+  expect_plain("aten::logsumexp", {x, std::vector<int64_t>{1, -1}, false});
+  expect_plain("aten::logsumexp", {x.to(at::kBFloat16), std::vector<int64_t>{0}, true});
+  expect_plain("aten::relu", {x.to(at::kHalf)});
   expect_plain("aten::rsub", {row, x, 1}, "Tensor");
   expect_plain("aten::rsub", {x, 1, 1}, "Scalar");
   expect_plain("aten::fill", {x, 2}, "Scalar");
@@ -137,6 +140,7 @@ TEST(PlainShapes, MistakesAreLeftToPyTorch) {
   EXPECT_TRUE(refuses("aten::convolution", convolution(x, at::zeros({4}), 1)));
   EXPECT_TRUE(refuses("aten::convolution", convolution(x, kNone, 2)));
   EXPECT_TRUE(refuses("aten::convolution", convolution(x.to(at::kBFloat16), kNone, 1)));
+  EXPECT_TRUE(refuses("aten::logsumexp", {x, std::vector<int64_t>{1, 1}, false}));
   EXPECT_TRUE(refuses("aten::convolution", convolution(x.slice(2, 0, 2), kNone, 1)));
   EXPECT_TRUE(refuses("aten::relu", {x.to(at::kBool)}));
   EXPECT_FALSE(
@@ -153,7 +157,7 @@ TEST(StructuredKernels, TellResultsWithoutData) {
   const Tensor x = at::zeros({3, 4}), y = at::zeros({4, 5}), row = at::zeros({1, 4});
   auto expect = [](const c10::OperatorHandle& op, const IValues& arguments) {
     ASSERT_TRUE(is_structured(op)) << op.schema();
-    expect_as_on_cpu(op, arguments, run_structured(op, on_meta(arguments)));
+    expect_as_on_cpu(op, arguments, results_in_cpp(op, on_meta(arguments)));
   };
   expect(find("aten::mm"), {x, y});
   expect(find("aten::add", "Tensor"), {x.t().contiguous().t(), row, 1});
@@ -162,9 +166,30 @@ TEST(StructuredKernels, TellResultsWithoutData) {
   expect(find("aten::topk"), {x, int64_t{2}, int64_t{-1}, true, true});
   expect(find("aten::nll_loss_forward"),
          {x, at::zeros({3}, at::kLong), kNone, int64_t{1}, int64_t{-100}});
-  EXPECT_FALSE(run_structured(find("aten::relu"), on_meta({x})).has_value());
-  EXPECT_THROW(run_structured(find("aten::mm"), on_meta({x, x})), c10::Error);
-  EXPECT_THROW(run_structured(find("aten::add_", "Tensor"), on_meta({row, x, 1})), c10::Error);
+  EXPECT_FALSE(results_in_cpp(find("aten::_cdist_forward"), on_meta({x, x, 2.0, c10::IValue()})));
+  EXPECT_THROW(results_in_cpp(find("aten::mm"), on_meta({x, x})), c10::Error);
+  EXPECT_THROW(results_in_cpp(find("aten::add_", "Tensor"), on_meta({row, x, 1})), c10::Error);
+}
+
+// As on the devices that PyTorch knows, and not as on the CPU.
+TEST(PlainShapes, StatisticsOf16BitsHave32) {
+  const Tensor x = at::zeros({2, 6}, at::kBFloat16);
+  auto results = plain_results(find("aten::native_layer_norm"),
+                               on_meta({x, std::vector<int64_t>{6}, kNone, kNone, 1e-5}));
+  ASSERT_TRUE(results.has_value());
+  EXPECT_EQ((*results)[0].toTensor().scalar_type(), at::kBFloat16);
+  EXPECT_EQ((*results)[1].toTensor().scalar_type(), at::kFloat);
+}
+
+// Each of the operators that these consist of is answered in C++, too.
+TEST(CompositeKernels, TellResultsWithoutData) {
+  const Tensor x = at::zeros({3, 4});
+  auto expect = [](const c10::OperatorHandle& op, const IValues& arguments) {
+    expect_as_on_cpu(op, arguments, results_in_cpp(op, on_meta(arguments)));
+  };
+  expect(find("aten::div", "Scalar"), {x, 2});
+  expect(find("aten::sort"), {x, int64_t{-1}, false});
+  expect(find("aten::_foreach_mul", "Scalar"), {c10::List<Tensor>({x, x}), 2.0});
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 #include "base/recent_map.h"
 #include "host_ops/one_thread.h"
 #include "record/plain_shapes.h"
-#include "record/structured.h"
+#include "record/results.h"
 #include "trace/tensor.h"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -265,7 +265,11 @@ bool lies_like_a_sum(const std::string& name) {
 void keep_order(const c10::OperatorHandle& op, const IValues& meta_arguments,
                 std::optional<IValues>& results) {
   const std::string& name = op.schema().name();
-  if (results && lies_like_a_sum(name) && meta_arguments[1].isTensor()) {
+  const auto in_order = [](const c10::IValue& value) {
+    return !value.isTensor() || value.toTensor().is_contiguous();
+  };
+  if (results && lies_like_a_sum(name) && meta_arguments[1].isTensor() &&
+      !(in_order(meta_arguments[0]) && in_order(meta_arguments[1]))) {
     const at::Tensor sum = at::add(meta_arguments[0].toTensor(), meta_arguments[1].toTensor());
     (*results)[0] = at::empty_like(sum, (*results)[0].toTensor().options());
   } else if (results && name == "aten::angle" && meta_arguments[0].toTensor().is_complex()) {

@@ -1,0 +1,134 @@
+#include "record/results.h"
+
+#include "record/plain_shapes.h"
+
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace torch_xla {
+
+namespace {
+
+using c10::DispatchKey;
+using c10::impl::ExcludeDispatchKeyGuard;
+using c10::impl::IncludeDispatchKeyGuard;
+
+// In this mode, which PyTorch has for tests, each call of an operator comes to `answer`.
+constexpr DispatchKey kAnswering = DispatchKey::TESTING_ONLY_GenericMode;
+// The form of a structured kernel for any device: it calls the first part, and then the operator
+// that writes results to tensors made so (`out=`).
+constexpr DispatchKey kStructured = DispatchKey::CompositeExplicitAutogradNonFunctional;
+constexpr DispatchKey kComposite = DispatchKey::CompositeExplicitAutograd;
+
+thread_local bool in_structured_kernel = false;
+
+class Kernel {
+ public:
+  explicit Kernel(bool structured)
+      : before_(std::exchange(in_structured_kernel, structured)), mode_(kAnswering) {}
+  ~Kernel() { in_structured_kernel = before_; }
+  Kernel(const Kernel&) = delete;
+  Kernel& operator=(const Kernel&) = delete;
+
+ private:
+  bool before_;
+  IncludeDispatchKeyGuard mode_;
+};
+
+bool writes_to_outputs(const c10::FunctionSchema& schema) {
+  const auto& arguments = schema.arguments();
+  return !arguments.empty() && arguments.back().is_out();
+}
+
+bool any_on_meta(const IValues& arguments) {
+  const std::vector<at::Tensor> tensors = flatten_tensors(arguments);
+  return std::any_of(tensors.begin(), tensors.end(),
+                     [](const at::Tensor& tensor) { return tensor.defined() && tensor.is_meta(); });
+}
+
+// A structured kernel has nothing left to do once its outputs are made.
+void answer(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const c10::FunctionSchema& schema = op.schema();
+  const auto arguments = stack->end() - static_cast<int64_t>(schema.arguments().size());
+  const IValues given(arguments, stack->end());
+  std::optional<IValues> results;
+  if (!writes_to_outputs(schema)) {
+    results = any_on_meta(given) ? results_in_cpp(op, given) : std::nullopt;
+  } else if (in_structured_kernel) {
+    results = IValues(given.end() - static_cast<int64_t>(schema.returns().size()), given.end());
+  }
+  if (!results) {
+    ExcludeDispatchKeyGuard computing(kAnswering);
+    op.callBoxed(stack);
+    return;
+  }
+  stack->erase(arguments, stack->end());
+  stack->insert(stack->end(), results->begin(), results->end());
+}
+
+TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&answer>());
+}
+
+std::optional<IValues> run_structured(const c10::OperatorHandle& op, const IValues& arguments) {
+  if (!is_structured(op)) {
+    return std::nullopt;
+  }
+  Kernel structured(true);
+  IValues stack = arguments;
+  op.callBoxedForDispatchKey(kStructured, stack);
+  return stack;
+}
+
+// Whether a result lies in order that has the sizes of an argument that does not: it was made empty
+// and resized, by a meta kernel that does not look at how the arguments lie.
+bool may_have_lost_order(const IValues& arguments, const IValues& results) {
+  for (const at::Tensor& argument : flatten_tensors(arguments)) {
+    if (!argument.defined() || argument.is_contiguous()) {
+      continue;
+    }
+    for (const at::Tensor& result : flatten_tensors(results)) {
+      if (result.defined() && result.is_contiguous() && result.sizes() == argument.sizes()) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+// The code that the CPU would run consists of calls of other operators. PyTorch's meta kernels for
+// such operators are Python's, and their first call imports its compiler: two seconds.
+std::optional<IValues> run_composite(const c10::OperatorHandle& op, const IValues& arguments) {
+  if (!op.hasKernelForDispatchKey(kComposite) || op.hasKernelForDispatchKey(DispatchKey::CPU)) {
+    return std::nullopt;
+  }
+  try {
+    Kernel composite(false);
+    IValues stack = arguments;
+    op.callBoxedForDispatchKey(kComposite, stack);
+    return may_have_lost_order(arguments, stack) ? std::nullopt : std::optional(std::move(stack));
+  } catch (const c10::Error&) {
+    return std::nullopt;  // it looks at values, or has a complaint that the meta kernel shares
+  }
+}
+
+}  // namespace
+
+bool is_structured(const c10::OperatorHandle& op) {
+  return op.hasKernelForDispatchKey(kStructured) && op.hasKernelForDispatchKey(DispatchKey::CPU);
+}
+
+std::optional<IValues> results_in_cpp(const c10::OperatorHandle& op,
+                                      const IValues& meta_arguments) {
+  for (auto* known : {plain_results, run_structured, run_composite}) {
+    if (std::optional<IValues> results = known(op, meta_arguments)) {
+      return results;
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace torch_xla
