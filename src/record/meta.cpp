@@ -1,6 +1,5 @@
 #include "record/meta.h"
 
-#include "record/results.h"
 #include "trace/tensor.h"
 
 #include <ATen/EmptyTensor.h>
@@ -86,9 +85,6 @@ IValues functional_arguments(const OpInfo& info, c10::ArrayRef<c10::IValue> argu
 
 std::optional<IValues> run_meta(const c10::OperatorHandle& op, IValues meta_arguments) {
   at::AutoDispatchBelowADInplaceOrView guard;
-  if (std::optional<IValues> results = results_in_cpp(op, meta_arguments)) {
-    return results;
-  }
   try {
     op.callBoxed(&meta_arguments);
     return meta_arguments;

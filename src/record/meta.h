@@ -18,8 +18,8 @@ IValues to_meta(c10::ArrayRef<c10::IValue> arguments);
 // Arguments for info.functional, from those of info.op.
 IValues functional_arguments(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments);
 
-// Runs the operator on meta arguments. nullopt when it has no meta kernel or its sizes depend on
-// data; other errors are the user's and propagate.
+// Runs PyTorch's meta kernel, which is Python's as a rule. nullopt when there is none or its sizes
+// depend on data; other errors are the user's and propagate.
 std::optional<IValues> run_meta(const c10::OperatorHandle& op, IValues meta_arguments);
 
 // Tensors of a stack of returns, lists flattened; undefined ones included.

@@ -30,11 +30,12 @@ bool is_plain(const at::Tensor& tensor, c10::ScalarType dtype) {
                                tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg());
 }
 
-bool all_plain(const IValues& arguments) {
-  const c10::ScalarType dtype = arguments[0].toTensor().scalar_type();
-  return plain_dtype(dtype) && std::all_of(arguments.begin(), arguments.end(), [&](auto& value) {
-           return !value.isTensor() || is_plain(value.toTensor(), dtype);
-         });
+// In order, and of the first one's dtype, which is a floating one.
+bool plain_floats(c10::ArrayRef<at::Tensor> tensors) {
+  const c10::ScalarType dtype = tensors.empty() ? at::kBool : tensors[0].scalar_type();
+  return plain_dtype(dtype) &&
+         std::all_of(tensors.begin(), tensors.end(),
+                     [dtype](const at::Tensor& tensor) { return is_plain(tensor, dtype); });
 }
 
 at::Tensor result(c10::IntArrayRef sizes, const at::Tensor& dtype_of) {
@@ -121,9 +122,8 @@ Results question_of_two(const IValues& arguments) {
 Results where(const IValues& arguments) {
   const at::Tensor &condition = arguments[0].toTensor(), &self = arguments[1].toTensor();
   auto sizes = common_sizes(arguments[1], arguments[2]);
-  if (!plain_dtype(self.scalar_type()) || !is_plain(self, self.scalar_type()) ||
-      !is_plain(arguments[2].toTensor(), self.scalar_type()) || !is_plain(condition, at::kBool) ||
-      !sizes || !at::is_expandable_to(condition.sizes(), *sizes)) {
+  if (!plain_floats({self, arguments[2].toTensor()}) || !is_plain(condition, at::kBool) || !sizes ||
+      !at::is_expandable_to(condition.sizes(), *sizes)) {
     return std::nullopt;
   }
   return IValues{result(*sizes, self)};
@@ -132,8 +132,8 @@ Results where(const IValues& arguments) {
 // self, mask, value
 Results masked_fill(const IValues& arguments) {
   const at::Tensor &self = arguments[0].toTensor(), &mask = arguments[1].toTensor();
-  if (!plain_dtype(self.scalar_type()) || !is_plain(self, self.scalar_type()) ||
-      !is_plain(mask, at::kBool) || !at::is_expandable_to(mask.sizes(), self.sizes())) {
+  if (!plain_floats({self}) || !is_plain(mask, at::kBool) ||
+      !at::is_expandable_to(mask.sizes(), self.sizes())) {
     return std::nullopt;
   }
   return IValues{result(self.sizes(), self)};
@@ -142,14 +142,16 @@ Results masked_fill(const IValues& arguments) {
 // tensors, dim
 Results stack(const IValues& arguments) {
   const std::vector<at::Tensor> tensors = flatten_tensors({arguments[0]});
-  const c10::ScalarType dtype = tensors.empty() ? at::kBool : tensors[0].scalar_type();
-  std::vector<int64_t> sizes = tensors.empty() ? std::vector<int64_t>() : tensors[0].sizes().vec();
+  if (!plain_floats(tensors)) {
+    return std::nullopt;
+  }
+  std::vector<int64_t> sizes = tensors[0].sizes().vec();
   const auto rank = static_cast<int64_t>(sizes.size()) + 1;
   const int64_t dim = arguments[1].toInt() + (arguments[1].toInt() < 0 ? rank : 0);
   const bool fit = std::all_of(tensors.begin(), tensors.end(), [&](const at::Tensor& tensor) {
-    return tensor.defined() && is_plain(tensor, dtype) && tensor.sizes() == c10::IntArrayRef(sizes);
+    return tensor.defined() && tensor.sizes() == c10::IntArrayRef(sizes);
   });
-  if (!plain_dtype(dtype) || !fit || dim < 0 || dim >= rank) {
+  if (!fit || dim < 0 || dim >= rank) {
     return std::nullopt;
   }
   sizes.insert(sizes.begin() + dim, static_cast<int64_t>(tensors.size()));
@@ -185,20 +187,16 @@ Results layer_norm(const IValues& arguments) {
 // grad_out, input, normalized_shape, mean, rstd, weight, bias, output_mask
 Results layer_norm_backward(const IValues& arguments) {
   const at::Tensor& input = arguments[1].toTensor();
-  for (size_t i : {0, 1, 5, 6}) {
-    if (!plain_dtype(input.scalar_type()) ||
-        !is_plain(tensor_or_none(arguments[i]), input.scalar_type())) {
-      return std::nullopt;
-    }
-  }
-  return wanted(arguments, {input, tensor_or_none(arguments[5]), tensor_or_none(arguments[6])});
+  const at::Tensor weight = tensor_or_none(arguments[5]), bias = tensor_or_none(arguments[6]);
+  return plain_floats({input, arguments[0].toTensor(), weight, bias})
+             ? wanted(arguments, {input, weight, bias})
+             : std::nullopt;
 }
 
 // input, weight, bias, running_mean, running_var, training, momentum, eps
 Results batch_norm(const IValues& arguments) {
   const at::Tensor& input = arguments[0].toTensor();
-  if (!arguments[5].toBool() || input.dim() < 2 || input.numel() == 0 ||
-      !wide(input.scalar_type())) {
+  if (!arguments[5].toBool() || input.dim() < 2 || input.numel() == 0) {
     return std::nullopt;
   }
   const std::array<int64_t, 1> channels{input.size(1)};
@@ -244,7 +242,7 @@ Results group_norm(const IValues& arguments) {
   const int64_t images = arguments[3].toInt(), channels = arguments[4].toInt(),
                 groups = arguments[6].toInt();
   const std::array<int64_t, 1> sizes{channels};
-  if (groups < 1 || channels % groups != 0 || input.numel() == 0 || !wide(input.scalar_type()) ||
+  if (groups < 1 || channels % groups != 0 || input.numel() == 0 ||
       input.numel() != images * channels * arguments[5].toInt() ||
       !has_sizes(arguments[1], sizes) || !has_sizes(arguments[2], sizes)) {
     return std::nullopt;
@@ -257,16 +255,14 @@ Results group_norm(const IValues& arguments) {
 Results group_norm_backward(const IValues& arguments) {
   const at::Tensor& input = arguments[1].toTensor();
   const at::Tensor channels = result({arguments[6].toInt()}, input);
-  return !wide(input.scalar_type()) ? std::nullopt : wanted(arguments, {input, channels, channels});
+  return wanted(arguments, {input, channels, channels});
 }
 
 // grad_out, input, weight, running_mean, running_var, save_mean, save_invstd, train, eps,
 // output_mask
 Results batch_norm_backward(const IValues& arguments) {
-  const at::Tensor& input = arguments[1].toTensor();
   const at::Tensor statistics = tensor_or_none(arguments[5]);
-  return !wide(input.scalar_type()) ? std::nullopt
-                                    : wanted(arguments, {input, statistics, statistics});
+  return wanted(arguments, {arguments[1].toTensor(), statistics, statistics});
 }
 
 bool all_at_least(const std::vector<int64_t>& values, int64_t least, size_t count) {
@@ -321,8 +317,8 @@ Results attention(const IValues& arguments) {
 Results embedding(const IValues& arguments) {
   const at::Tensor& weight = arguments[0].toTensor();
   const at::Tensor& indices = arguments[1].toTensor();
-  if (weight.dim() != 2 || weight.size(0) == 0 || !plain_dtype(weight.scalar_type()) ||
-      !is_plain(weight, weight.scalar_type()) || !is_plain(indices, at::kLong)) {
+  if (weight.dim() != 2 || weight.size(0) == 0 || !plain_floats({weight}) ||
+      !is_plain(indices, at::kLong)) {
     return std::nullopt;
   }
   std::vector<int64_t> sizes = indices.sizes().vec();
@@ -365,10 +361,26 @@ Results select_backward(const IValues& arguments) {
   return IValues{result(sizes, grad)};
 }
 
+enum class Takes { kFloats, kWideFloats, kAny };  // a rule for any looks at order and dtypes itself
+
 struct Known {
   Rule rule;
-  bool takes_any_order = false;  // looks at order and dtypes itself
+  Takes takes = Takes::kFloats;
 };
+
+bool takes(const Known& known, const IValues& arguments) {
+  if (known.takes == Takes::kAny) {
+    return true;
+  }
+  std::vector<at::Tensor> tensors;
+  for (const c10::IValue& value : arguments) {
+    if (value.isTensor()) {
+      tensors.push_back(value.toTensor());
+    }
+  }
+  return plain_floats(tensors) &&
+         (known.takes == Takes::kFloats || wide(tensors.front().scalar_type()));
+}
 
 const Known* find_rule(const c10::OperatorHandle& op) {
   static const auto* rules = new std::unordered_map<c10::OperatorName, Known>{
@@ -381,28 +393,29 @@ const Known* find_rule(const c10::OperatorHandle& op) {
       {{"aten::bernoulli_", "float"}, {written}},
       {{"aten::rsub", "Scalar"}, {like_first_unless_complex}},
       {{"aten::rsub", "Tensor"}, {elementwise}},
-      {{"aten::isnan", ""}, {question, true}},
-      {{"aten::logical_not", ""}, {question, true}},
-      {{"aten::logical_and", ""}, {question_of_two, true}},
-      {{"aten::logical_or", ""}, {question_of_two, true}},
-      {{"aten::where", "self"}, {where, true}},
-      {{"aten::masked_fill", "Scalar"}, {masked_fill, true}},
-      {{"aten::stack", ""}, {stack, true}},
+      {{"aten::isnan", ""}, {question, Takes::kAny}},
+      {{"aten::logical_not", ""}, {question, Takes::kAny}},
+      {{"aten::logical_and", ""}, {question_of_two, Takes::kAny}},
+      {{"aten::logical_or", ""}, {question_of_two, Takes::kAny}},
+      {{"aten::where", "self"}, {where, Takes::kAny}},
+      {{"aten::masked_fill", "Scalar"}, {masked_fill, Takes::kAny}},
+      {{"aten::stack", ""}, {stack, Takes::kAny}},
       {{"aten::binary_cross_entropy_with_logits", ""}, {cross_entropy_of_two}},
       {{"aten::logsumexp", ""}, {logsumexp}},
-      {{"aten::native_group_norm", ""}, {group_norm}},
-      {{"aten::native_group_norm_backward", ""}, {group_norm_backward}},
+      {{"aten::native_group_norm", ""}, {group_norm, Takes::kWideFloats}},
+      {{"aten::native_group_norm_backward", ""}, {group_norm_backward, Takes::kWideFloats}},
       {{"aten::native_layer_norm", ""}, {layer_norm}},
-      {{"aten::native_layer_norm_backward", ""}, {layer_norm_backward, true}},
-      {{"aten::_native_batch_norm_legit", ""}, {batch_norm}},
-      {{"aten::_native_batch_norm_legit_functional", ""}, {functional_batch_norm}},
-      {{"aten::native_batch_norm_backward", ""}, {batch_norm_backward}},
+      {{"aten::native_layer_norm_backward", ""}, {layer_norm_backward, Takes::kAny}},
+      {{"aten::_native_batch_norm_legit", ""}, {batch_norm, Takes::kWideFloats}},
+      {{"aten::_native_batch_norm_legit_functional", ""},
+       {functional_batch_norm, Takes::kWideFloats}},
+      {{"aten::native_batch_norm_backward", ""}, {batch_norm_backward, Takes::kWideFloats}},
       {{"aten::convolution", ""}, {convolution}},
       {{"aten::convolution_backward", ""}, {convolution_backward}},
-      {{"aten::_scaled_dot_product_flash_attention_for_cpu", ""}, {attention, true}},
-      {{"aten::embedding", ""}, {embedding, true}},
-      {{"aten::clone", ""}, {clone, true}},
-      {{"aten::select_backward", ""}, {select_backward, true}},
+      {{"aten::_scaled_dot_product_flash_attention_for_cpu", ""}, {attention, Takes::kAny}},
+      {{"aten::embedding", ""}, {embedding, Takes::kAny}},
+      {{"aten::clone", ""}, {clone, Takes::kAny}},
+      {{"aten::select_backward", ""}, {select_backward, Takes::kAny}},
   };
   auto found = rules->find(op.operator_name());
   return found == rules->end() ? nullptr : &found->second;
@@ -412,10 +425,8 @@ const Known* find_rule(const c10::OperatorHandle& op) {
 
 std::optional<IValues> plain_results(const c10::OperatorHandle& op, const IValues& meta_arguments) {
   const Known* known = find_rule(op);
-  if (known == nullptr || (!known->takes_any_order && !all_plain(meta_arguments))) {
-    return std::nullopt;
-  }
-  return known->rule(meta_arguments);
+  return known != nullptr && takes(*known, meta_arguments) ? known->rule(meta_arguments)
+                                                           : std::nullopt;
 }
 
 }  // namespace torch_xla

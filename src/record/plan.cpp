@@ -372,12 +372,43 @@ Plans& plans() {
   return *instance;
 }
 
+// A plan asks several kernels, all of which may warn of the same. What is not recorded then runs a
+// kernel, which warns itself.
+class WarningsOfAsking : public c10::WarningHandler {
+ public:
+  WarningsOfAsking() : outer_(c10::WarningUtils::get_warning_handler()), guard_(this) {}
+  ~WarningsOfAsking() override {
+    for (const c10::Warning& warning : given_) {
+      outer_->process(warning);
+    }
+  }
+  WarningsOfAsking(const WarningsOfAsking&) = delete;
+  WarningsOfAsking& operator=(const WarningsOfAsking&) = delete;
+
+  void process(const c10::Warning& warning) override {
+    if (std::none_of(given_.begin(), given_.end(),
+                     [&](auto& given) { return given.msg() == warning.msg(); })) {
+      given_.push_back(warning);
+    }
+  }
+  void forget() { given_.clear(); }
+
+ private:
+  c10::WarningHandler* outer_;
+  std::vector<c10::Warning> given_;
+  c10::WarningUtils::WarningHandlerGuard guard_;
+};
+
 }  // namespace
 
 CallPlanPtr find_plan(const OpInfo& info, const Call& call, c10::ArrayRef<c10::IValue> arguments) {
   CallPlanPtr plan = plans().find(info, call);
   if (plan == nullptr) {
+    WarningsOfAsking warnings;
     plan = make_plan(info, call, arguments);
+    if (!plan->recorded) {
+      warnings.forget();
+    }
     plans().add(info, call, plan);
   }
   return plan;

@@ -258,28 +258,10 @@ void count_as(const char* prefix, const OpInfo& info) {
   metrics::counter(prefix + name.substr(name.find("::") + 2)).add();
 }
 
-// One call asks several kernels, all of which may warn of the same.
-class EachWarningOnce : public c10::WarningHandler {
- public:
-  EachWarningOnce() : outer_(c10::WarningUtils::get_warning_handler()), guard_(this) {}
-  void process(const c10::Warning& warning) override {
-    if (std::find(given_.begin(), given_.end(), warning.msg()) == given_.end()) {
-      given_.push_back(warning.msg());
-      outer_->process(warning);
-    }
-  }
-
- private:
-  c10::WarningHandler* outer_;
-  std::vector<std::string> given_;
-  c10::WarningUtils::WarningHandlerGuard guard_;
-};
-
 }  // namespace
 
 void record_op(OpInfo& info, torch::jit::Stack* stack) {
   pjrt::refuse_forked_child();
-  EachWarningOnce warnings;
   size_t count = info.scalar_arguments.size();
   c10::IValue* first = stack->data() + (stack->size() - count);
   if (std::any_of(first, first + count, has_lazy_bit)) {

@@ -11,7 +11,6 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
-#include <ATen/ops/add.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/empty_strided.h>
@@ -177,8 +176,8 @@ bool same_results(const std::optional<IValues>& one, const std::optional<IValues
 
 // Meta kernels word some errors differently from the CPU's and let some dtypes pass: the CPU is
 // asked until it has agreed once to these dtypes, and for all small calls whose sizes the CPU's own
-// code has not checked already. Where its kernel computes
-// the results (_embedding_bag has other ones on meta), it must have agreed about them, too.
+// code has not checked already. Where its kernel computes the results (_embedding_bag has other
+// ones on meta), it must have agreed about them, too.
 std::optional<IValues> second_opinion(const OpInfo& info, const c10::OperatorHandle& op,
                                       const IValues& arguments,
                                       const std::optional<IValues>& meta) {
@@ -205,7 +204,7 @@ std::optional<IValues> second_opinion(const OpInfo& info, const c10::OperatorHan
 
 // A convolution of no images computes nothing, and the CPU checks all other sizes first.
 void check_convolution(const c10::OperatorHandle& op, IValues arguments) {
-  if (op.schema().name() != "aten::convolution" || plain_results(op, to_meta(arguments))) {
+  if (op.schema().name() != "aten::convolution") {
     return;
   }
   const at::Tensor& images = arguments[0].toTensor();
@@ -264,14 +263,15 @@ bool lies_like_a_sum(const std::string& name) {
 
 void keep_order(const c10::OperatorHandle& op, const IValues& meta_arguments,
                 std::optional<IValues>& results) {
+  static const auto add = c10::Dispatcher::singleton().findSchemaOrThrow("aten::add", "Tensor");
   const std::string& name = op.schema().name();
   const auto in_order = [](const c10::IValue& value) {
     return !value.isTensor() || value.toTensor().is_contiguous();
   };
   if (results && lies_like_a_sum(name) && meta_arguments[1].isTensor() &&
       !(in_order(meta_arguments[0]) && in_order(meta_arguments[1]))) {
-    const at::Tensor sum = at::add(meta_arguments[0].toTensor(), meta_arguments[1].toTensor());
-    (*results)[0] = at::empty_like(sum, (*results)[0].toTensor().options());
+    const IValues sum = results_in_cpp(add, {meta_arguments[0], meta_arguments[1], 1}).value();
+    (*results)[0] = at::empty_like(sum[0].toTensor(), (*results)[0].toTensor().options());
   } else if (results && name == "aten::angle" && meta_arguments[0].toTensor().is_complex()) {
     (*results)[0].toTensor().unsafeGetTensorImpl()->empty_tensor_restride(
         c10::MemoryFormat::Contiguous);
@@ -347,9 +347,17 @@ std::optional<IValues> ask(const OpInfo& info, const c10::OperatorHandle& op,
                            const IValues& arguments) {
   std::optional<IValues> results;
   IValues meta_arguments = to_meta(arguments);
+  bool sizes_are_checked = false;
   try {
     check_index_put(op, meta_arguments);
-    results = run_meta(op, meta_arguments);
+    results = plain_results(op, meta_arguments);
+    sizes_are_checked = results.has_value();
+    if (!results) {
+      results = results_in_cpp(op, meta_arguments);
+    }
+    if (!results) {
+      results = run_meta(op, meta_arguments);
+    }
     keep_memory_format(op, meta_arguments, results);
     keep_order(op, meta_arguments, results);
   } catch (const std::exception& error) {
@@ -365,7 +373,7 @@ std::optional<IValues> ask(const OpInfo& info, const c10::OperatorHandle& op,
     }
     return cpu.results;
   }
-  if (cpu_is_reference(info)) {
+  if (!sizes_are_checked && cpu_is_reference(info)) {
     check_convolution(op, arguments);
   }
   std::optional<IValues> cpu = second_opinion(info, op, arguments, results);

@@ -2,6 +2,7 @@
 
 #include "record/plain_shapes.h"
 
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
 
@@ -123,6 +124,7 @@ bool is_structured(const c10::OperatorHandle& op) {
 
 std::optional<IValues> results_in_cpp(const c10::OperatorHandle& op,
                                       const IValues& meta_arguments) {
+  at::AutoDispatchBelowADInplaceOrView guard;
   for (auto* known : {plain_results, run_structured, run_composite}) {
     if (std::optional<IValues> results = known(op, meta_arguments)) {
       return results;
