@@ -1,17 +1,20 @@
 """What each process does in tests/test_surface_processes.py: functions of its ordinal."""
 
 import os
+import signal
 import sys
 from pathlib import Path
 
 import tiny
 import torch
+import torch.distributed as dist
 import torch_xla
 import torch_xla.core.functions as xf
 import torch_xla.core.xla_model as xm
 import torch_xla.runtime as xr
 import work
 from torch_xla.experimental.assume_pure import assume_pure
+from torch_xla.experimental.distributed_checkpoint import CheckpointManager
 
 
 def ramp(ordinal: int) -> torch.Tensor:
@@ -107,7 +110,6 @@ def sync_batch_norm(ordinal: int) -> None:
 
 def training(ordinal: int, steps: str = "xm") -> None:
     """Data-parallel training is training on all the data."""
-    import torch.distributed as dist
 
     batch = data()
     reference = trained(model(), batch, lambda optimizer: optimizer.step())
@@ -128,10 +130,28 @@ def ddp(ordinal: int) -> None:
     training(ordinal, "ddp")
 
 
+def compiled_ddp(ordinal: int) -> None:
+    """DDP's step as one program, though its second one agrees on the sizes of its buckets."""
+    reference = trained(model(), data(), lambda optimizer: optimizer.step())
+    wrapped = torch.nn.parallel.DistributedDataParallel(model().to("xla"))
+    optimizer = torch.optim.Adam(wrapped.parameters(), lr=0.1)
+    mine = data().chunk(2)[ordinal].to("xla")
+
+    @torch_xla.compile(full_graph=True)
+    def step() -> None:
+        optimizer.zero_grad()
+        (wrapped(mine) ** 2).mean().backward()
+        optimizer.step()
+
+    for _ in range(3):
+        step()
+    for parameter, expected in zip(wrapped.parameters(), reference.parameters(), strict=True):
+        torch.testing.assert_close(parameter.cpu(), expected, atol=1e-5, rtol=1e-4)
+
+
 def decoder(ordinal: int, tiers: str) -> None:
     """The losses of DDP are those of one process with all the data. A step is one run of a graph,
     which reduces all gradients in one exchange."""
-    import torch.distributed as dist
     from torch_xla._internal import collective_ops
 
     os.environ["TORCH_XLA_TIERS"] = tiers
@@ -197,7 +217,6 @@ def compiled_step(ordinal: int) -> None:
 def functional(ordinal: int) -> None:
     """PyTorch's differentiable collectives give what gloo gives for CPU tensors, on any number of
     processes; in a group of gloo's, too, as on a machine without the backend."""
-    import torch.distributed as dist
     import torch.distributed.nn.functional as fn
 
     dist.init_process_group("xla", init_method="xla://")
@@ -253,7 +272,6 @@ def eagerly(ordinal: int) -> None:
 
 def ddp_until_it_fails() -> None:
     """One step, and another when a line comes: by then the other process is gone."""
-    import torch.distributed as dist
 
     dist.init_process_group("xla", init_method="env://")
     wrapped = torch.nn.parallel.DistributedDataParallel(
@@ -289,7 +307,6 @@ def trained(network: torch.nn.Module, batch: torch.Tensor, step) -> torch.nn.Mod
 
 
 def torch_distributed(ordinal: int) -> None:
-    import torch.distributed as dist
     import torch_xla.distributed.xla_backend as backend
 
     dist.init_process_group("xla", init_method="xla://")
@@ -461,3 +478,21 @@ def lost_peer(ordinal: int) -> None:
         assert "another process ended" in str(error), error
     else:
         raise AssertionError("a collective with a process that is gone succeeded")
+
+
+def told_to_end(ordinal: int, folder: str) -> None:
+    """One process of two is told to end: both save the same step."""
+    dist.init_process_group("xla", init_method="xla://")
+    manager = CheckpointManager(folder, 100)
+    state = {"w": ramp(0)}
+    saved = []
+    for step in range(1, 5):
+        if ordinal == 1 and step == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+        if manager.save(step, state):
+            saved.append(step)
+    assert saved == [3] and manager.reached_preemption(3) and manager.all_steps() == [3]
+    state["w"].zero_()
+    manager.restore(3, state)
+    assert values(state["w"]) == values(ramp(0))
+    dist.destroy_process_group()

@@ -34,7 +34,7 @@ def findable(monkeypatch):
         ["collectives", "meetings", "gradients", "sync_batch_norm"],
         ["training", "zero_redundancy", "lost_peer"],
         ["torch_distributed"],
-        ["ddp"],
+        ["ddp", "compiled_ddp"],
         ["compiled_step", "eagerly"],
     ],
     ids="+".join,
@@ -57,6 +57,10 @@ def test_a_process_for_each_device_of_the_cpu(tmp_path, monkeypatch):
     torch_xla.launch(cases.devices, (str(tmp_path),))
     found = {path.name: path.read_text() for path in tmp_path.iterdir()}
     assert found == {"0": "2 1 [1.0, 1.0]", "1": "2 1 [1.0, 1.0]"}
+
+
+def test_a_checkpoint_before_one_of_them_ends(tmp_path):
+    xmp.spawn(cases.told_to_end, (str(tmp_path),), nprocs=2)
 
 
 @pytest.mark.parametrize(("count", "case"), [(2, "collectives"), (4, "functional")])

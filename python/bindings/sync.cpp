@@ -97,6 +97,7 @@ void bind_sync(pybind11::module& m) {
         [](const std::vector<at::Tensor>& tensors) { return pybind11::bytes(hash_of(tensors)); });
   m.def("value_state", &name_of_state, NoGil());
   m.def("set_running_allowed", &set_running_allowed);
+  m.def("running_is_forbidden", &running_is_forbidden);
   m.def("operator_tiers", &operator_tiers);
 }
 

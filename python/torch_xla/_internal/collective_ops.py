@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from torch_xla import _XLAC
 from torch_xla._internal import exchange, transfer
 
 _library: Any = torch.library.Library("torch_xla", "FRAGMENT")  # type: ignore[no-untyped-call]
@@ -74,9 +75,10 @@ def _define(
 
     def call(tensors: Sequence[torch.Tensor], *given: Any) -> list[torch.Tensor]:
         device = next((t.device for t in tensors if transfer.is_xla_tensor(t)), None)
-        if device is None:
+        if device is None or _is_due(tensors):
             settle()
-            return exchanged([tensor.detach() for tensor in tensors], *given)
+            found = exchanged([tensor.detach().cpu() for tensor in tensors], *given)
+            return [result.to(device) for result in found] if device else found
         number = _number(device)
         with torch.no_grad():
             moved = [tensor.detach().to(device) for tensor in tensors]
@@ -98,6 +100,16 @@ def _number(device: torch.device) -> torch.Tensor:
             _recorded = another.submit(lambda: torch.tensor(_made).to(device)).result()
         atexit.register(_finish)
     return _recorded
+
+
+def _is_due(tensors: Sequence[torch.Tensor]) -> bool:
+    """Whether to exchange values at once that a compiled step with full_graph=True may read: they
+    are there. DistributedDataParallel agrees on its buckets so in the second step's forward."""
+    known = [tensor for tensor in tensors if transfer.is_xla_tensor(tensor)]
+    known += [] if _recorded is None else [_recorded]
+    return _XLAC.running_is_forbidden() and all(
+        _XLAC.value_state(tensor) == "there" for tensor in known
+    )
 
 
 def settle() -> None:
