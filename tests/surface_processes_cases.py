@@ -145,6 +145,7 @@ def compiled_ddp(ordinal: int) -> None:
 
     for _ in range(3):
         step()
+    assert wrapped._get_ddp_logging_data()["avg_backward_compute_time"] > 0
     for parameter, expected in zip(wrapped.parameters(), reference.parameters(), strict=True):
         torch.testing.assert_close(parameter.cpu(), expected, atol=1e-5, rtol=1e-4)
 
