@@ -116,6 +116,16 @@ def test_dynamic_shapes_are_programs_of_their_own(mode: bool) -> None:
         torch.testing.assert_close(compiled(x.to("xla")).cpu(), scaled(x))
 
 
+def test_attention_over_dynamic_shapes(mode: bool) -> None:
+    def attention(x: Tensor) -> Tensor:
+        return nn.functional.scaled_dot_product_attention(x, x, x, is_causal=True)
+
+    compiled = openxla(attention, dynamic=True)
+    for length in (4, 6, 9):
+        x = torch.randn(1, 2, length, 8)
+        torch.testing.assert_close(compiled(x.to("xla")).cpu(), attention(x))
+
+
 def test_numbers_that_change(mode: bool) -> None:
     compiled = openxla(lambda x, by: x * by + 1)
     x = torch.arange(4.0)

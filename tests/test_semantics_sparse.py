@@ -42,6 +42,7 @@ CALLS: dict[str, Callable[[str], Tensor]] = {
     "sum": lambda d: torch.sparse.sum(_sparse(d)),
     "softmax": lambda d: torch.sparse.softmax(_sparse(d), 1),
     "masked": lambda d: _dense(d, 2, 3).sparse_mask(_sparse(d).coalesce()),
+    "a sparse one masked": lambda d: (_sparse(d) + _sparse(d)).sparse_mask(_sparse(d).coalesce()),
     "converted": lambda d: _sparse(d).double(),
     "zeroed": lambda d: _sparse(d).clone().zero_(),
     "copied": lambda d: _sparse(d).zero_().copy_(_sparse(d)),
@@ -78,6 +79,17 @@ def test_gradients_of_a_sparse_product() -> None:
         dense = _dense(device, 3, 2).requires_grad_()
         result = torch.sparse.mm(_sparse(device), dense)
         (gradient,) = torch.autograd.grad(result.square().sum(), dense)
+        return result.detach(), gradient
+
+    assert_same(program)
+
+
+def test_gradients_of_the_values_of_a_sparse_tensor() -> None:
+    def program(device: str) -> tuple[Tensor, Tensor]:
+        values = torch.tensor([3.0, 4.0, 5.0], device=device, requires_grad=True)
+        graph = torch.sparse_coo_tensor(_sparse(device)._indices(), values, (2, 3))
+        result = torch.sparse.mm(graph, _dense(device, 3, 2))
+        (gradient,) = torch.autograd.grad(result.square().sum(), values)
         return result.detach(), gradient
 
     assert_same(program)

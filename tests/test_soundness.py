@@ -295,6 +295,37 @@ def test_an_interrupt_in_a_kernel_that_is_tried_reaches_the_user(
         torch.ops.soundness.interrupted_on_cpu(torch.ones(3, device="xla"))
 
 
+def test_values_may_decide_what_an_operator_without_a_meta_kernel_returns(
+    library: torch.library.Library,
+) -> None:
+    """Their sizes, or whether they are refused, as torchaudio's are for wrong lengths."""
+
+    def within(x: Tensor, lengths: Tensor) -> Tensor:
+        if lengths.max() != x.numel():
+            raise ValueError("wrong lengths")
+        return x * 2
+
+    library.define("positive(Tensor x) -> Tensor")
+    library.impl("positive", lambda x: x[x > 0], "CPU")
+    library.define("large(Tensor x) -> Tensor")
+    library.impl("large", lambda x: x[x > 5], "CPU")
+    library.define("within(Tensor x, Tensor lengths) -> Tensor")
+    library.impl("within", within, "CPU")
+    library.define("above(Tensor x, float limit) -> Tensor")
+    library.impl("above", lambda x, limit: x[x > limit], "CPU")
+    library.define("above_(Tensor x, float limit) -> Tensor", tags=torch.Tag.dynamic_output_shape)
+    library.impl("above_", lambda x, limit: x[x > limit], "CPU")
+    x = torch.tensor([1.0, -1, 7], device="xla")
+    assert torch.ops.soundness.positive(x).tolist() == [1, 7]
+    assert torch.ops.soundness.within(x, torch.tensor([1, 3], device="xla")).tolist() == [2, -2, 14]
+    with pytest.raises((ValueError, RuntimeError), match="wrong lengths"):
+        torch.ops.soundness.within(x, torch.tensor([1, 2], device="xla"))
+    assert torch.ops.soundness.large(x).tolist() == [7]
+    with pytest.raises(RuntimeError, match="dynamic_output_shape"):  # zeros and ones lead astray
+        torch.ops.soundness.above(x, -0.5).tolist()
+    assert torch.ops.soundness.above_(x, -0.5).tolist() == [1, 7]
+
+
 LONG = """
 import os, signal, sys, threading, time
 os.environ["TORCH_XLA_TIERS"] = "off"

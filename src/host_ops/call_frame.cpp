@@ -138,7 +138,10 @@ class CallFrame {
         continue;
       }
       TORCH_CHECK(results[i].defined() && results[i].sizes() == c10::IntArrayRef(spec.sizes),
-                  "result ", i, " of the CPU kernel does not have the sizes that were recorded");
+                  "result ", i, " of the CPU kernel of ", signature_.op,
+                  " does not have the sizes that were recorded, ", c10::IntArrayRef(spec.sizes),
+                  ": if they depend on values, define the operator with "
+                  "tags=torch.Tag.dynamic_output_shape");
       target(i).copy_(results[i]);
     }
   }

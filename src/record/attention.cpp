@@ -43,14 +43,14 @@ Tensor stand_in(const Tensor& tensor) {
 
 bool is_flash_on_the_cpu(const Attention& call) {
   const bool masked = call.mask && call.mask->defined();
+  if (!takes_cpu_form({call.query, call.key, call.value}) ||
+      (masked && !takes_cpu_form({*call.mask}))) {
+    return false;
+  }
   for (const Tensor* tensor : {&call.query, &call.key, &call.value}) {
     if (tensor->numel() == 0) {
       return false;  // PyTorch answers before it chooses
     }
-  }
-  if (!takes_cpu_form({call.query, call.key, call.value}) ||
-      (masked && !takes_cpu_form({*call.mask}))) {
-    return false;
   }
   c10::impl::ExcludeDispatchKeyGuard no_modes(c10::python_ks);
   return at::_fused_sdp_choice(stand_in(call.query), stand_in(call.key), stand_in(call.value),

@@ -86,14 +86,45 @@ CpuRun run_on_cpu(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> argu
   return run;
 }
 
+bool same_results(const std::optional<IValues>& one, const std::optional<IValues>& other) {
+  if (!one || !other) {
+    return true;
+  }
+  const std::vector<at::Tensor> left = flatten_tensors(*one), right = flatten_tensors(*other);
+  return std::equal(
+      left.begin(), left.end(), right.begin(), right.end(),
+      [](const at::Tensor& x, const at::Tensor& y) {
+        return x.defined() == y.defined() &&
+               (!x.defined() || (x.sizes() == y.sizes() && x.scalar_type() == y.scalar_type()));
+      });
+}
+
 // Lengths of parts, which must add up: no two constants tell whether they do.
 bool depends_on_sums(const OpInfo& info) { return info.name.rfind("aten::segment_reduce", 0) == 0; }
 
-// What the kernel returns for zeros. It refuses the call, not the values, if it says the same of
-// ones.
+bool is_of_others(const OpInfo& info) { return info.name.rfind("aten::", 0) != 0; }
+
+// Others' operators may want lengths, or anything else, in their tensors: only values tell what
+// they return where zeros are refused, ones give other sizes, or nothing is left, which would never
+// be computed. Other sizes after all are an error when the kernel runs.
+bool values_decide(const CpuRun& of_zeros, const CpuRun& of_ones) {
+  if (!of_zeros.results || !of_ones.results || !same_results(of_zeros.results, of_ones.results)) {
+    return true;
+  }
+  const std::vector<at::Tensor> tensors = flatten_tensors(*of_zeros.results);
+  return std::any_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) {
+    return tensor.defined() && tensor.numel() == 0;
+  });
+}
+
+// What the kernel returns for zeros; nothing if values decide. It refuses the call, not the values,
+// if it says the same of ones.
 std::optional<IValues> ask_cpu(const OpInfo& info, const c10::OperatorHandle& op,
                                const IValues& arguments) {
   CpuRun first = run_on_cpu(op, arguments, zeros);
+  if (is_of_others(info)) {
+    return values_decide(first, run_on_cpu(op, arguments, ones)) ? std::nullopt : first.results;
+  }
   if (first.error && !depends_on_sums(info)) {
     CpuRun second = run_on_cpu(op, arguments, ones);
     if (second.error && second.message == first.message) {
@@ -159,19 +190,6 @@ bool cpu_is_reference(const OpInfo& info) {
   const bool gradient = info.name.find("_backward") != std::string::npos;
   return (!info.random || takes_generator(info.op)) && !gradient &&
          info.name.rfind("aten::", 0) == 0;
-}
-
-bool same_results(const std::optional<IValues>& one, const std::optional<IValues>& other) {
-  if (!one || !other) {
-    return true;
-  }
-  const std::vector<at::Tensor> left = flatten_tensors(*one), right = flatten_tensors(*other);
-  return std::equal(
-      left.begin(), left.end(), right.begin(), right.end(),
-      [](const at::Tensor& x, const at::Tensor& y) {
-        return x.defined() == y.defined() &&
-               (!x.defined() || (x.sizes() == y.sizes() && x.scalar_type() == y.scalar_type()));
-      });
 }
 
 // Meta kernels word some errors differently from the CPU's and let some dtypes pass: the CPU is

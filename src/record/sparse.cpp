@@ -187,14 +187,20 @@ void add(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   stack->emplace_back(add_to(sum, other, alpha));
 }
 
-Tensor sparse_mask(const Tensor& self, const Tensor& mask) {
-  TORCH_CHECK_NOT_IMPLEMENTED(!self.is_sparse() && mask.is_sparse(),
-                              "sparse_mask on the xla device takes a dense tensor and a sparse COO "
-                              "mask: call it on the CPU");
+// The values of a dense tensor at the mask's places; a sparse one's have to be looked for.
+void sparse_mask(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const Tensor self = torch::jit::peek(*stack, 0, 2).toTensor();
+  const Tensor mask = torch::jit::peek(*stack, 1, 2).toTensor();
+  if (self.layout() != c10::kStrided || !mask.is_sparse() || self.sizes() != mask.sizes()) {
+    run_on_copies(op, stack);
+    return;
+  }
+  at::AutoDispatchBelowADInplaceOrView guard;
+  torch::jit::drop(*stack, 2);
   const Tensor values = mask.sparse_dim() > 0
                             ? at::index(self, places(mask))
                             : self.unsqueeze(0).expand(mask._values().sizes()).clone();
-  return sparse_like(mask._indices().clone(), values, mask);
+  stack->emplace_back(sparse_like(mask._indices().clone(), values, mask));
 }
 
 Tensor product(const Tensor& sparse, const Tensor& dense) {
@@ -283,7 +289,7 @@ TORCH_LIBRARY_IMPL(aten, SparseXLA, m) {
   m.impl("resize_as_sparse_", &at::native::resize_as_sparse_);
   m.impl("zero_", &at::native::zero_sparse_);
   m.impl("_to_dense", &to_dense);
-  m.impl("sparse_mask", &sparse_mask);
+  m.impl("sparse_mask", torch::CppFunction::makeFromBoxedFunction<&sparse_mask>());
   m.impl("add.Tensor", torch::CppFunction::makeFromBoxedFunction<&add<false>>());
   m.impl("add_.Tensor", torch::CppFunction::makeFromBoxedFunction<&add<true>>());
   m.impl("mm", torch::CppFunction::makeFromBoxedFunction<&mm>());
