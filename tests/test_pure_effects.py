@@ -285,6 +285,49 @@ def test_in_place_changes_of_arguments_that_require_gradients_are_refused() -> N
     assert not y.requires_grad and y.tolist() == [1, 1]
 
 
+def test_what_only_a_graph_leads_back_to_is_not_kept() -> None:
+    def on_itself(x: Tensor) -> Tensor:
+        made, unused = x * 1, x * 2
+        unused.mul_(unused.abs())
+        view = made[1:].view(-1)
+        return view.addcdiv_(view, view.abs() + 1)
+
+    def foreach(x: Tensor) -> Tensor:
+        made = x.detach() * 2
+        torch._foreach_addcmul_([made], [made], [x], 0.5)
+        return made
+
+    def set_to_an_argument(x: Tensor, y: Tensor) -> Tensor:
+        view = (x * 2).unsqueeze(0).transpose(0, 1)
+        view.set_(y)
+        return view + 1
+
+    def run(device: str, wrap: Callable[[Any], Any]) -> list[Tensor]:
+        x = torch.tensor([1.0, -2.0, 3.0], device=device).requires_grad_()
+        found = [wrap(function)(x) for function in (on_itself, foreach)]
+        return [*found, wrap(set_to_an_argument)(x, x.detach() * 5)]
+
+    for got, wanted in zip(run("xla", assume_pure), run("cpu", lambda f: f), strict=True):
+        torch.testing.assert_close(got.cpu(), wanted)
+
+
+def test_parts_of_what_was_written_since_tell_nothing() -> None:
+    def parts(x: Tensor) -> tuple[Tensor, Tensor]:
+        made = x * 2
+        mine, given = made.unbind(0)[1], x.unbind(0)[1]
+        made.detach().mul_(3)
+        x.detach().mul_(1)
+        return mine, given
+
+    for wrap, device in ((assume_pure, "xla"), (lambda f: f, "cpu")):
+        for part in wrap(parts)(torch.tensor([[1.0], [2.0]], device=device).requires_grad_()):
+            assert part.shape == (1,) and part.requires_grad
+            with pytest.raises(RuntimeError, match="its base or another view of its base"):
+                print(part.is_leaf)
+            with pytest.raises(RuntimeError, match="its base or another view of its base"):
+                part.sum()
+
+
 def test_a_leaked_tensor_explains_itself() -> None:
     with pytest.raises(RuntimeError):
         assume_pure(keep_in_global)(xla(1.0))

@@ -274,6 +274,61 @@ def test_values_that_no_mask_can_take_are_refused_at_the_call() -> None:
             tensor[mask] = torch.zeros(sizes, device="xla")
 
 
+def test_values_of_another_dtype_fill_a_mask_only() -> None:
+    wrong = "dtypes match|shape mismatch"
+    place = torch.tensor([1])
+    mask = torch.tensor([True, False, True])
+    for index in ((mask,), (place,), (mask, place)):
+        for values in (torch.ones(1, 2), torch.ones(1), torch.ones(())):
+            for accumulate in (False, True):
+                results = []
+                for device in ("cpu", "xla"):
+                    at = tuple(i.to(device) for i in index)
+                    given = values.half().to(device)
+                    target = torch.zeros(3, 2, device=device)
+                    try:
+                        target.index_put_(at, given, accumulate=accumulate)
+                        results.append(target.tolist())
+                    except RuntimeError as error:
+                        results.append(str(error)[:40])
+                assert results[0] == results[1], (index, values, accumulate)
+    with pytest.raises(RuntimeError, match=wrong):
+        torch.zeros(3, device="xla")[mask.to("xla")] = torch.ones(1, 2, device="xla").long()
+
+
+CHOICES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "index_select": lambda x, i: x.index_select(-1, i),
+    "gather": lambda x, i: x.gather(0, i),
+    "take": lambda x, i: x.take(i),
+    "put": lambda x, i: x.put_(i, x.new_ones(i.shape)),
+    "scatter": lambda x, i: x.scatter(0, i, 1),
+    "scatter_": lambda x, i: x.scatter_(0, i, x.new_ones(i.shape)),
+    "scatter_add": lambda x, i: x.scatter_add(0, i, x.new_ones(i.shape)),
+    "scatter_reduce": lambda x, i: x.scatter_reduce(0, i, x.new_ones(i.shape), "amax"),
+    "index_add": lambda x, i: x.index_add_(0, i, x.new_ones(i.shape)),
+    "index_copy": lambda x, i: x.index_copy(0, i, x.new_ones(i.shape)),
+    "index_fill": lambda x, i: x.index_fill_(0, i, 1),
+    "index_reduce": lambda x, i: x.index_reduce(0, i, x.new_ones(i.shape), "prod"),
+    "take_along_dim": lambda x, i: x.take_along_dim(i),
+}
+
+
+@pytest.mark.host_only("indices in other memory are not looked at during the call")
+@pytest.mark.parametrize("name", CHOICES)
+def test_places_that_do_not_exist_raise_at_the_call(name: str) -> None:
+    for sizes, kind in (((), torch.uint8), ((3,), torch.float32)):
+        for place in (-4, -1, 0, 3):
+            outcomes = []
+            for device in ("cpu", "xla"):
+                index = torch.full(sizes and (1,), place).to(device)
+                try:
+                    CHOICES[name](torch.ones(sizes, dtype=kind).to(device), index)
+                    outcomes.append("")
+                except (IndexError, RuntimeError) as error:
+                    outcomes.append(f"{type(error).__name__}: {error}")
+            assert outcomes[0] == outcomes[1], (sizes, place)
+
+
 def test_an_index_out_of_range_raises_or_is_reported() -> None:
     tensor = ramp(4, device="xla")
     with pytest.raises(IndexError, match="index 9 is out of bounds for dimension 0 with size 4"):

@@ -4,9 +4,11 @@ from collections.abc import Callable
 
 import pytest
 import torch
+import torch_xla
 from compare import assert_same, ramp
 from torch import Tensor
 from torch.nn import functional
+from torch_xla.experimental.assume_pure import assume_pure
 
 VIEWS: dict[str, Callable[[Tensor], Tensor]] = {
     "slice": lambda t: t[1:3],
@@ -452,5 +454,42 @@ def test_functionalized_views_in_vmap() -> None:
         rows = ramp(3, 4, device=device)
         inside = torch.func.vmap(torch.func.functionalize(change))(rows)
         return [inside, torch.func.functionalize(torch.func.vmap(change))(rows)]
+
+    assert_same(program)
+
+
+def test_bytes_of_bools_that_are_none(each_tier: str) -> None:
+    def written(mask: Tensor) -> list[Tensor]:
+        small = mask.view(torch.int8)
+        small[1:3] -= 5
+        small.view(torch.int16)[2:] = 0x0703
+        return [small.clone(), mask & True, mask.int().sum(), mask.clone().sum()]
+
+    def program(device: str, function: Callable[[Tensor], list[Tensor]] = written) -> list[Tensor]:
+        mask = (torch.arange(6) % 2 == 0).to(device)
+        return [*function(mask), *function(mask), mask.view(torch.int8), mask.sum()]
+
+    for function in (written, assume_pure(written), torch_xla.compile(written)):
+        assert_same(lambda device: program(device, function if device == "xla" else written))
+
+
+def test_any_bytes_may_be_seen_as_bools(each_tier: str) -> None:
+    """Those of an image of 0 and 255, say. Programs would add them up."""
+
+    def program(device: str) -> list[Tensor]:
+        numbers = torch.tensor([0, 2, 255, 1, 0], dtype=torch.uint8)
+        here = numbers.to(device)
+        masks = [numbers.view(torch.bool).to(device), here.view(torch.bool)]
+        masks.append(torch.zeros(7, dtype=torch.bool, device=device))
+        masks[-1][1:6] = numbers.view(torch.bool)
+        masks.append(torch.empty(0, dtype=torch.bool, device=device))
+        masks[-1].set_(here.clone().untyped_storage(), 0, (5,))
+        masks += [mask.clone() for mask in masks]
+        masks += [torch.zeros_like(mask).copy_(mask) for mask in masks]
+        if device == "xla":
+            torch_xla.sync()  # some were copied by CPU kernels
+            with torch_xla.experimental.eager_mode_context(False):
+                return [mask.sum() for mask in masks]
+        return [mask.sum() for mask in masks]
 
     assert_same(program)

@@ -364,6 +364,24 @@ void collect_garbage() {
   py::module_::import("gc").attr("collect")();
 }
 
+// An object's references: of the list of all, of the tensor to what stands for it, of its holders.
+bool anyone_holds(const std::function<bool(const at::Tensor&)>& wanted) {
+  py::gil_scoped_acquire gil;
+  const py::list objects = py::module_::import("gc").attr("get_objects")();
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(objects.ptr()); ++i) {
+    PyObject* object = PyList_GET_ITEM(objects.ptr(), i);  // without a reference of its own
+    if (!THPVariable_Check(object)) {
+      continue;
+    }
+    const at::Tensor& tensor = THPVariable_Unpack(object);
+    const Py_ssize_t own = tensor.defined() && tensor.use_count() > 1 ? 2 : 1;
+    if (tensor.defined() && Py_REFCNT(object) > own && wanted(tensor)) {
+      return true;
+    }
+  }
+  return false;
+}
+
 // Random numbers of the running trace come from this state.
 void use_rng_state(const at::Tensor& state) {
   TraceScope* scope = current_scope();
@@ -377,6 +395,7 @@ void use_rng_state(const at::Tensor& state) {
 
 void bind_pure(py::module& m) {
   set_garbage_collector(&collect_garbage);
+  set_holder_finder(&anyone_holds);
   py::class_<PureCacheInfo>(m, "PureCacheInfo")
       .def_readonly("hits", &PureCacheInfo::hits)
       .def_readonly("misses", &PureCacheInfo::misses)

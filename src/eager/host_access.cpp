@@ -5,6 +5,7 @@
 #include "values/internal_ops.h"
 
 #include <ATen/ops/clone.h>
+#include <ATen/ops/ne.h>
 #include <c10/core/CPUAllocator.h>
 
 #include <cstring>
@@ -66,6 +67,7 @@ HostAccess::Entry& HostAccess::find(const c10::Storage& storage) {
 void HostAccess::add(const at::Tensor& tensor, bool write) {
   Entry& entry = find(tensor.storage());
   entry.write = entry.write || write;
+  entry.writes_bytes = entry.writes_bytes || (write && tensor.scalar_type() != at::kBool);
   if (!entry.first.defined()) {
     entry.first = tensor;
   }
@@ -123,6 +125,9 @@ bool HostAccess::replace(Entry& entry) {
   std::memset(bytes + entry.host.nbytes(), 0, nbytes - entry.host.nbytes());
   DeviceData& old = *device_data(*entry.leaf);
   TensorType type = old.type;
+  if (entry.writes_bytes && type.dtype == at::kBool) {
+    type.dtype = at::kByte;  // bools promise to be 0 or 1
+  }
   if (static_cast<size_t>(type.nbytes()) != nbytes) {
     type.dims = {static_cast<int64_t>(nbytes / c10::elementSize(type.dtype))};
   }
@@ -146,7 +151,8 @@ bool HostAccess::replace(Entry& entry) {
 bool HostAccess::open_memory(Entry& entry) {
   DeviceData& data = *device_data(*entry.leaf);
   entry.host = data.host();
-  if ((entry.write && entry.shared) || entry.host.nbytes() < entry.storage.nbytes()) {
+  if ((entry.write && entry.shared) || entry.host.nbytes() < entry.storage.nbytes() ||
+      (entry.writes_bytes && data.type.dtype == at::kBool)) {
     return replace(entry);
   }
   if (entry.write) {
@@ -182,8 +188,15 @@ void HostAccess::open() {
 }
 
 at::Tensor HostAccess::view(const at::Tensor& tensor) {
-  at::Tensor view = cpu_tensor(find(tensor.storage()).host, tensor.scalar_type(), tensor.sizes(),
-                               tensor.strides(), tensor.storage_offset());
+  const Entry& entry = find(tensor.storage());
+  at::Tensor view = cpu_tensor(entry.host, tensor.scalar_type(), tensor.sizes(), tensor.strides(),
+                               tensor.storage_offset());
+  if (view.scalar_type() == at::kBool && !entry.write &&
+      device_data(*entry.leaf)->type.dtype != at::kBool) {
+    view = at::ne(cpu_tensor(entry.host, at::kByte, tensor.sizes(), tensor.strides(),
+                             tensor.storage_offset()),
+                  0);  // kernels hand other bytes than 0 and 1 on, as bools
+  }
   if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
     view.unsafeGetTensorImpl()->set_wrapped_number(true);
   }

@@ -34,6 +34,7 @@ class HostAccess {
     StorageState* state = nullptr;
     at::Tensor first;  // what was added first: the frame of memory not yet there
     bool write = false;
+    bool writes_bytes = false;  // through a tensor that is none of bools
     bool shared = false;
     NodePtr leaf;  // pinned if set
     c10::Storage host;

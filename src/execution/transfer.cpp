@@ -14,6 +14,9 @@
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/zeros.h>
 
+#include <functional>
+#include <numeric>
+
 namespace torch_xla {
 
 namespace {
@@ -28,9 +31,18 @@ auto with_torch_errors(const Copy& copy) {
   }
 }
 
+// Bools promise to be 0 or 1 to programs; seen as bools, other bytes are made that.
+bool are_bools(const at::Tensor& dense) {
+  const auto* bytes = static_cast<const uint8_t*>(dense.const_data_ptr());
+  return std::accumulate(bytes, bytes + dense.nbytes(), uint8_t{0}, std::bit_or<>()) <= 1;
+}
+
 // The bytes of a dense CPU tensor as a leaf.
-DeviceDataPtr leaf_from_cpu(const at::Tensor& dense, const TensorType& frame, int device,
+DeviceDataPtr leaf_from_cpu(const at::Tensor& dense, TensorType frame, int device,
                             bool private_copy) {
+  if (frame.dtype == DType::Bool && !are_bools(dense)) {
+    frame.dtype = DType::Byte;
+  }
   metrics::Timed timed(metrics::metric("TransferToDeviceTime"));
   timeline::Scope span(timeline::Kind::Upload, {}, frame.nbytes());
   metrics::metric("OutboundData", metrics::Unit::Bytes).add(static_cast<double>(frame.nbytes()));

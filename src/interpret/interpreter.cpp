@@ -40,6 +40,15 @@ bool same_strides(const at::Tensor& tensor, const OutputSpec& spec) {
   return true;
 }
 
+// Bytes as programs read them as bools: kernels hand other ones than 0 and 1 on.
+c10::Storage as_bools(const c10::Storage& memory) {
+  c10::Storage bools = allocate_on_host(memory.nbytes());
+  const auto* bytes = static_cast<const uint8_t*>(memory.data());
+  std::transform(bytes, bytes + memory.nbytes(), static_cast<uint8_t*>(bools.mutable_data()),
+                 [](uint8_t byte) { return byte != 0; });
+  return bools;
+}
+
 // The kernel's result is already what the output must be, in memory that is nobody else's.
 bool is_the_output(const at::Tensor& result, const OutputSpec& spec) {
   const c10::Storage& storage = result.storage();
@@ -269,6 +278,9 @@ class Interpreter {
     for (GraphValue operand : given) {
       operands.push_back(take(index(operand)));
       bytes.push_back(operands.back().data());
+      if (reads_as_bools(signature, operands.size() - 1, graph_.type(operand))) {
+        operands.back() = as_bools(operands.back());
+      }
     }
     const c10::ArrayRef<Number> numbers(numbers_.data() + entry.first_number,
                                         entry.node->numbers.size());
@@ -294,6 +306,12 @@ class Interpreter {
         count(index(operand), 0);
       }
     }
+  }
+
+  static bool reads_as_bools(const Signature& signature, size_t operand, const TensorType& type) {
+    const bool written = operand == 0 && signature.lower == &lower_write;
+    return !written && type.dtype != DType::Bool && operand < signature.operands.size() &&
+           signature.operands[operand].dtype == DType::Bool;
   }
 
   static std::vector<c10::Storage> compute(const Signature& signature,

@@ -10,10 +10,12 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_conj.h>
 #include <ATen/ops/_neg_view.h>
+#include <ATen/ops/alias.h>
 #include <ATen/ops/as_strided.h>
 #include <ATen/ops/view_as_complex.h>
 #include <ATen/ops/view_as_real.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/autograd/variable.h>
 
 namespace torch_xla {
 
@@ -197,6 +199,49 @@ NodePtr make_call_node(const std::shared_ptr<const Signature>& signature,
   return node;
 }
 
+namespace {
+
+// Under a base that looks as if it was written since.
+at::Tensor spoilt_part(const at::Tensor& tensor) {
+  at::AutoGradMode with_gradients(true);
+  at::Tensor part = at::alias(tensor.detach().set_requires_grad(true));
+  auto* meta = torch::autograd::impl::get_view_autograd_meta(part);
+  meta->set_creation_meta(torch::autograd::CreationMeta::MULTI_OUTPUT_NODE);
+  meta->set_attr_version(meta->get_attr_version() - 1);
+  return part;
+}
+
+at::Tensor new_result(const Result& result, const c10::Storage& storage) {
+  if (!storage) {
+    return {};
+  }
+  at::Tensor tensor =
+      make_tensor(storage, result.dtype, result.sizes, result.strides, result.offset);
+  tensor._set_conj(result.conj);
+  tensor._set_neg(result.neg);
+  return tensor;
+}
+
+at::Tensor make_result(const PureEntry& entry, const Result& result,
+                       const std::vector<c10::Storage>& storages, const Tensors& arguments) {
+  auto handle = [&] { return entry.handles[result.index].place.find(arguments); };
+  switch (result.kind) {
+    case Result::Kind::Argument:
+      return arguments[result.index];
+    case Result::Kind::Handle:
+      return handle();
+    case Result::Kind::New:
+      return new_result(result, storages[result.index]);
+    case Result::Kind::ArgumentView:
+      return view_like(arguments[result.index], result);
+    case Result::Kind::HandleView:
+      return view_like(handle(), result);
+  }
+  return {};
+}
+
+}  // namespace
+
 Tensors make_results(const PureEntry& entry, const std::vector<c10::Storage>& storages,
                      const Tensors& arguments) {
   Tensors results;
@@ -206,32 +251,15 @@ Tensors make_results(const PureEntry& entry, const std::vector<c10::Storage>& st
       results.push_back(results[result.same]);
       continue;
     }
-    switch (result.kind) {
-      case Result::Kind::New:
-        if (!storages[result.index]) {
-          results.emplace_back();
-          break;
-        }
-        results.push_back(make_tensor(storages[result.index], result.dtype, result.sizes,
-                                      result.strides, result.offset));
-        results.back()._set_conj(result.conj);
-        results.back()._set_neg(result.neg);
-        set_leaf(results.back(), result);
-        break;
-      case Result::Kind::Argument:
-        results.push_back(arguments[result.index]);
-        break;
-      case Result::Kind::Handle:
-        results.push_back(entry.handles[result.index].place.find(arguments));
-        break;
-      case Result::Kind::ArgumentView:
-        results.push_back(view_like(arguments[result.index], result));
-        set_leaf(results.back(), result);
-        break;
-      case Result::Kind::HandleView:
-        results.push_back(view_like(entry.handles[result.index].place.find(arguments), result));
-        set_leaf(results.back(), result);
-        break;
+    results.push_back(make_result(entry, result, storages, arguments));
+    if (result.kind == Result::Kind::Argument || result.kind == Result::Kind::Handle ||
+        !results.back().defined()) {
+      continue;
+    }
+    if (result.spoilt) {
+      results.back() = spoilt_part(results.back());
+    } else {
+      set_leaf(results.back(), result);
     }
   }
   return results;

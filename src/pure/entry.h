@@ -83,6 +83,7 @@ struct PureEntry {
     int64_t offset = 0;
     bool requires_grad = false;
     bool leaf = false;               // a new one, told to require gradients
+    bool spoilt = false;             // a part of unbind() or split() whose base was written since
     bool conj = false, neg = false;  // PyTorch's lazy bits
   };
   // A tensor that gradients flow into.

@@ -43,7 +43,7 @@ namespace {
 
 // What a trace relies on, word by word, until `take` says that it is enough.
 template <class Take>
-bool describe_tensor(const at::Tensor& tensor, Take&& take) {
+bool describe_tensor(const at::Tensor& tensor, Take&& take) REQUIRES(trace_mutex) {
   c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
   bool contiguous = impl.is_contiguous();
   bool covers = fills_storage(impl, contiguous);
@@ -54,6 +54,7 @@ bool describe_tensor(const at::Tensor& tensor, Take&& take) {
   word |= uint64_t{impl.is_conj()} << 11;
   word |= uint64_t{impl.is_neg()} << 12;
   word |= uint64_t{impl.is_inference()} << 13;
+  word |= uint64_t{holds_bools(impl)} << 14;
   word |= static_cast<uint64_t>(impl.device().index()) << 16;
   word |= static_cast<uint64_t>(impl.dim()) << 32;
   bool goes_on = take(word);
@@ -69,7 +70,7 @@ bool describe_tensor(const at::Tensor& tensor, Take&& take) {
   return goes_on;
 }
 
-bool is_described_by(const at::Tensor& tensor, const TensorWords& words) {
+bool is_described_by(const at::Tensor& tensor, const TensorWords& words) REQUIRES(trace_mutex) {
   size_t next = 0;
   return describe_tensor(
              tensor, [&](uint64_t word) { return next < words.size() && words[next++] == word; }) &&

@@ -10,7 +10,8 @@ namespace torch_xla {
 void append_switches(Words& words);
 
 // One tensor's metadata, without its storage's identity.
-void append_tensor(c10::SmallVectorImpl<uint64_t>& words, const at::Tensor& tensor);
+void append_tensor(c10::SmallVectorImpl<uint64_t>& words, const at::Tensor& tensor)
+    REQUIRES(trace_mutex);
 
 // The arguments, and which of them share a storage. Takes the trace lock.
 void append_arguments(Words& words, const Tensors& arguments);

@@ -28,6 +28,7 @@ namespace torch_xla {
 namespace {
 
 std::atomic<void (*)()> garbage_collector{nullptr};
+std::atomic<bool (*)(const std::function<bool(const at::Tensor&)>&)> holder_finder{nullptr};
 
 // Casts that autocast keeps would outlive the trace.
 class WithoutAutocastCache {
@@ -118,8 +119,23 @@ class Tracer {
     trace_.argument_storages = scope_->all_outside().size();
   }
 
+  static bool is_spoilt(const at::Tensor& result) {
+    if (result.requires_grad()) {
+      try {
+        result.grad_fn();
+      } catch (const c10::Error&) {
+        return true;
+      }
+    }
+    return false;
+  }
+
   void check_results() {
-    for (const at::Tensor& result : trace_.results) {
+    for (size_t i = 0; i < trace_.results.size(); ++i) {
+      const at::Tensor& result = trace_.results[i];
+      if (is_spoilt(result)) {
+        trace_.spoilt.push_back(static_cast<int32_t>(i));
+      }
       if (is_xla(result) && state_of(result)->scope != scope_ && result.requires_grad() &&
           !torch::autograd::impl::hooks(result).empty()) {
         refuse(
@@ -290,8 +306,9 @@ class Tracer {
     }
     for (size_t i = 0; i < trace_.results.size(); ++i) {
       const at::Tensor& result = trace_.results[i];
-      if (result.requires_grad() && result.grad_fn() != nullptr &&
-          state_of(result)->scope == scope_) {
+      const auto& spoilt = trace_.spoilt;
+      if (std::find(spoilt.begin(), spoilt.end(), i) == spoilt.end() && result.requires_grad() &&
+          result.grad_fn() != nullptr && state_of(result)->scope == scope_) {
         trace_.differentiable.push_back(static_cast<int32_t>(i));
       }
     }
@@ -414,10 +431,42 @@ class Tracer {
       std::this_thread::sleep_for(std::chrono::milliseconds(1 + attempt));
       alive = first_alive();
     }
-    if (alive) {
-      refuse("keeps the tensor made at " + location_of(*alive).str() +
+    if (!alive) {
+      return;
+    }
+    std::optional<uint32_t> held = alive;
+    if (holder_finder.load() != nullptr) {
+      held.reset();
+      holder_finder.load()([&](const at::Tensor& tensor) {
+        if (!is_of_trace(tensor)) {
+          return false;
+        }
+        TraceLock lock;
+        const Value& value = state_of(tensor)->value();
+        held = value ? value.node->location : 0;
+        return true;
+      });
+    }
+    if (held) {
+      refuse("keeps the tensor made at " + location_of(*held).str() +
              " in a variable or attribute that outlives the call; a later call would not run this "
              "line again. Return the tensor instead");
+    }
+    forget_unreachable();
+  }
+
+  bool is_of_trace(const at::Tensor& tensor) const {
+    const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+    return impl.key_set().has(c10::DispatchKey::XLA) && impl.has_storage() &&
+           state_of(impl)->scope == scope_;
+  }
+
+  // What a graph of autograd keeps that leads back to itself: `x.mul_(x.abs())` keeps x, as on the
+  // CPU, for good.
+  void forget_unreachable() const {
+    TraceLock lock;
+    for (StorageState* state : scope_->own) {
+      state->set_value({});
     }
   }
 
@@ -431,6 +480,10 @@ class Tracer {
 }  // namespace
 
 void set_garbage_collector(void (*collect)()) { garbage_collector = collect; }
+
+void set_holder_finder(bool (*anyone_holds)(const std::function<bool(const at::Tensor&)>& wanted)) {
+  holder_finder = anyone_holds;
+}
 
 std::shared_ptr<PureEntry> trace_function(const std::string& name,
                                           const std::shared_ptr<PureCallee>& callee,

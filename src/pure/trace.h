@@ -3,6 +3,8 @@
 
 #include "pure/entry.h"
 
+#include <functional>
+
 namespace torch_xla {
 
 // Runs the callee on the arguments inside a scope of its own; nothing outside changes, whether it
@@ -15,5 +17,8 @@ std::shared_ptr<PureEntry> trace_function(const std::string& name,
 // Called when a trace's tensors are still alive after it: the front end frees what only its garbage
 // collector can. Set once.
 void set_garbage_collector(void (*collect)());
+// Whether anybody but the C++ side holds a tensor that `wanted` accepts: the front end knows. Set
+// once; without one whatever is alive is held.
+void set_holder_finder(bool (*anyone_holds)(const std::function<bool(const at::Tensor&)>& wanted));
 
 }  // namespace torch_xla

@@ -109,7 +109,7 @@ class Wiring {
   }
 
  private:
-  void wire_inputs() {
+  void wire_inputs() REQUIRES(trace_mutex) {
     const auto& all = trace_.scope->all_outside();
     std::unordered_map<const StorageState*, int32_t> first_argument;
     for (size_t i = 0; i < arguments_.size(); ++i) {
@@ -135,7 +135,8 @@ class Wiring {
   }
 
   // Closed-over tensors on one storage. Arguments, seen as leaves during the trace, are none.
-  void wire_handles(const TraceScope::Outside& outside, int32_t index, PureEntry::Input* input) {
+  void wire_handles(const TraceScope::Outside& outside, int32_t index, PureEntry::Input* input)
+      REQUIRES(trace_mutex) {
     for (const at::Tensor& tensor : outside.handles) {
       if (is_made_of_argument(trace_, tensor) || outside.generator.defined()) {
         continue;
@@ -187,7 +188,9 @@ class Wiring {
       result.strides.assign(tensor.strides().begin(), tensor.strides().end());
       result.offset = tensor.storage_offset();
       result.requires_grad = tensor.requires_grad();
-      result.leaf = result.requires_grad && tensor.is_leaf();
+      const auto& spoilt = trace_.spoilt;
+      result.spoilt = std::find(spoilt.begin(), spoilt.end(), i) != spoilt.end();
+      result.leaf = result.requires_grad && !result.spoilt && tensor.is_leaf();
       result.conj = tensor.is_conj();
       result.neg = tensor.is_neg();
       classify(tensor, result);

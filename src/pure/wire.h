@@ -20,8 +20,9 @@ struct Trace {
   std::vector<Source> sources;          // what gradients flow to
   std::vector<int32_t> differentiable;  // results they come from
   std::vector<PureEntry::Refused> refused;
-  Tensors tangents;   // parallel to `differentiable`
-  Tensors gradients;  // parallel to `sources`
+  std::vector<int32_t> spoilt;  // results of which PyTorch tells nothing any more
+  Tensors tangents;             // parallel to `differentiable`
+  Tensors gradients;            // parallel to `sources`
   // Leaves whose gradients the function may have changed.
   struct Leaf {
     PureEntry::Place place;

@@ -147,8 +147,8 @@ void name_elements(const StatePtr& state, const c10::Storage& storage, at::Scala
                ? c10::intrusive_ptr<DeviceData>::reclaim_copy(data)
                : nullptr;
   };
-  if (dtype == at::kByte || nbytes == 0 || nbytes % element != 0 || current_scope() != nullptr ||
-      !pjrt::client_started() || !pjrt::client().host_memory()) {
+  if (dtype == at::kByte || dtype == at::kBool || nbytes == 0 || nbytes % element != 0 ||
+      current_scope() != nullptr || !pjrt::client_started() || !pjrt::client().host_memory()) {
     return;
   }
   DeviceDataPtr data;

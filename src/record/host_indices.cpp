@@ -64,14 +64,40 @@ std::pair<int64_t, int64_t> bounds(const at::Tensor& index) {
   return {low.item<int64_t>(), high.item<int64_t>()};
 }
 
-// As `op` does it: some operators count from the end, too, and some have errors of their own.
-void check(const at::Tensor& given, const at::Tensor& self, int64_t dim,
+int64_t size_of(const at::Tensor& self, int64_t dim) {
+  return self.dim() == 0 ? 1 : self.size(dim);
+}
+
+// Each operator has an error of its own.
+[[noreturn]] void refuse(std::string_view op, int64_t index, int64_t dim, int64_t size,
+                         int64_t rank) {
+  const bool by_rows = op.starts_with("aten::index_add") || op.starts_with("aten::index_reduce");
+  TORCH_CHECK_INDEX(!op.starts_with("aten::index_select") && !(by_rows && rank <= 1),
+                    "index out of range in self");
+  TORCH_CHECK_INDEX(!op.starts_with("aten::take") && !op.starts_with("aten::put"),
+                    "out of range: tried to access index ", index, " on a tensor of ", size,
+                    " elements.");
+  const std::string sentence =
+      size == 0
+          ? "index is out of bounds for dimension with size 0"
+          : c10::str("index ", index, " is out of bounds for dimension ", dim, " with size ", size);
+  TORCH_CHECK_INDEX(!op.starts_with("aten::index_copy"), "index_copy_(): ", sentence);
+  TORCH_CHECK(!op.starts_with("aten::index_add") && !op.starts_with("aten::gather") &&
+                  !op.starts_with("aten::scatter"),
+              sentence);
+  TORCH_CHECK_INDEX(false, sentence);
+}
+
+bool counts_from_the_end(std::string_view op) {
+  return op == "aten::index" || op.starts_with("aten::index_fill") ||
+         op.starts_with("aten::take") || op.starts_with("aten::put");
+}
+
+// As `op` does it: one of `size` places of `self`.
+void check(const at::Tensor& given, const at::Tensor& self, int64_t dim, int64_t size,
            std::string_view op = "aten::index") {
-  if (given.numel() == 0 || dim >= self.dim() || !at::isIntegralType(given.scalar_type(), false)) {
-    return;
-  }
-  const int64_t size = self.size(dim);
-  if (size > 0 && self.numel() == 0) {
+  if (given.numel() == 0 || !at::isIntegralType(given.scalar_type(), false) ||
+      (size > 0 && self.numel() == 0)) {
     return;  // nothing is read or written, which PyTorch's kernels do not mind
   }
   const at::Tensor index = on_host(given);
@@ -79,21 +105,14 @@ void check(const at::Tensor& given, const at::Tensor& self, int64_t dim,
     return;
   }
   const auto [low, high] = bounds(index);
-  const int64_t least = op == "aten::index" || op.starts_with("aten::index_fill") ? -size : 0;
+  const int64_t least = counts_from_the_end(op) ? -size : 0;
   if (least <= low && high < size) {
     return;
   }
   if (is_xla(given) && env::flag("TORCH_XLA_CHECK_INDICES")) {
     return;  // programs check, and say where
   }
-  TORCH_CHECK_INDEX(!op.starts_with("aten::index_select"), "index out of range in self");
-  const int64_t outside = low < least || low >= size ? low : high;
-  const std::string sentence = size == 0
-                                   ? "index is out of bounds for dimension with size 0"
-                                   : c10::str("index ", outside, " is out of bounds for dimension ",
-                                              dim, " with size ", size);
-  TORCH_CHECK(!op.starts_with("aten::index_add"), sentence);
-  TORCH_CHECK_INDEX(false, sentence);
+  refuse(op, low < least || low >= size ? low : high, dim, size, self.dim());
 }
 
 // x[i, j, ...]: a mask is an index for as many dimensions as it has.
@@ -110,8 +129,8 @@ void check_list(const at::Tensor& self, const c10::IValue& indices) {
       dim += index.dim();
       continue;
     }
-    if (index.defined()) {
-      check(index, self, dim);
+    if (index.defined() && dim < self.dim()) {
+      check(index, self, dim, self.size(dim));
     }
     ++dim;
   }
@@ -148,19 +167,22 @@ void check_values_under_masks(const at::Tensor& self, const c10::IValue& given,
 }  // namespace
 
 void check_host_indices(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments) {
-  if (!info.has_indices || arguments.size() < 2 || !arguments[0].isTensor()) {
+  if (!info.checks_places || arguments.size() < 2 || !arguments[0].isTensor()) {
     return;
   }
   const at::Tensor& self = arguments[0].toTensor();
+  const std::string& op = info.op.schema().name();
   if (arguments[1].isList()) {
     check_list(self, arguments[1]);
     if (arguments.size() > 2 && arguments[2].isTensor()) {
       check_values_under_masks(self, arguments[1], arguments[2].toTensor());
     }
+  } else if (arguments[1].isTensor() && !info.has_indices) {
+    check(arguments[1].toTensor(), self, 0, self.numel(), op);
   } else if (arguments.size() > 2 && arguments[1].isInt() && arguments[2].isTensor() &&
-             self.dim() > 0 && !is_mask(arguments[2].toTensor())) {
-    check(arguments[2].toTensor(), self, at::maybe_wrap_dim(arguments[1].toInt(), self.dim()),
-          info.op.schema().name());
+             !is_mask(arguments[2].toTensor())) {
+    const int64_t dim = at::maybe_wrap_dim(arguments[1].toInt(), self.dim());
+    check(arguments[2].toTensor(), self, dim, size_of(self, dim), op);
   }
 }
 

@@ -56,11 +56,12 @@ struct OpInfo {
   bool static_numbers = false;
   bool shape_only_self = false;
   std::optional<SliceArguments> slice;
-  bool random = false;                  // draws from the device's generator
-  bool dynamic_shape = false;           // output sizes depend on values
-  bool has_indices = false;             // arguments[1] or [2] are places in arguments[0]
-  bool takes_cpu_tensors = false;       // indices, and what arithmetic is done with
-  eager::HostOperator host;             // how eager mode runs it on host memory
+  bool random = false;             // draws from the device's generator
+  bool dynamic_shape = false;      // output sizes depend on values
+  bool has_indices = false;        // arguments[1] or [2] are places in arguments[0]
+  bool checks_places = false;      // these, where the host knows them; gather's and its like, too
+  bool takes_cpu_tensors = false;  // indices, and what arithmetic is done with
+  eager::HostOperator host;        // how eager mode runs it on host memory
   metrics::Counter* counter = nullptr;  // xla::<op> or aten::<op>
 };
 

@@ -317,15 +317,9 @@ c10::List<std::optional<at::Tensor>> with_places(const std::vector<at::Tensor>& 
   return result;
 }
 
-// index_put(self, indices, values): meta looks at none of the sizes.
-void check_index_put(const c10::OperatorHandle& op, const IValues& meta_arguments) {
-  const std::string& name = op.schema().name();
-  if (name.find("index_put") == std::string::npos || name.rfind("aten::", 0) != 0) {
-    return;
-  }
-  const at::Tensor& self = meta_arguments[0].toTensor();
-  const at::Tensor& values = meta_arguments[2].toTensor();
-  const std::vector<at::Tensor> indices = flatten_tensors({meta_arguments[1]});
+// How many places a mask chooses is not known here: some number must fit.
+void check_written_sizes(const at::Tensor& self, const std::vector<at::Tensor>& indices,
+                         const at::Tensor& values) {
   int64_t most = -1;  // places that a mask can choose
   std::vector<int64_t> sizes = values.sizes().vec();
   for (const at::Tensor& index : indices) {
@@ -335,7 +329,6 @@ void check_index_put(const c10::OperatorHandle& op, const IValues& meta_argument
       sizes.insert(sizes.end(), index.sizes().begin(), index.sizes().end());
     }
   }
-  // How many it does choose is not known here: some number must fit.
   for (int64_t size : sizes) {
     try {
       if (size > 1 && size <= most) {
@@ -349,6 +342,34 @@ void check_index_put(const c10::OperatorHandle& op, const IValues& meta_argument
     }
   }
   check_written_values(self, with_places(indices, std::min<int64_t>(most, 1)), values);
+}
+
+// Under one mask a single value is filled in, whatever it is. Else the CPU's kernel takes none of
+// another dtype.
+void check_written_dtype(const at::Tensor& self, const std::vector<at::Tensor>& indices,
+                         const at::Tensor& values, bool accumulate) {
+  const auto given = std::count_if(indices.begin(), indices.end(),
+                                   [](const at::Tensor& index) { return index.defined(); });
+  const bool fills = !accumulate && values.numel() == 1 && given == 1 &&
+                     std::any_of(indices.begin(), indices.end(), is_mask);
+  TORCH_CHECK(fills || values.scalar_type() == self.scalar_type(),
+              "Index put requires the source and destination dtypes match, got ",
+              self.scalar_type(), " for the destination and ", values.scalar_type(),
+              " for the source.");
+}
+
+// index_put(self, indices, values, accumulate): meta looks at none of the sizes, nor at dtypes.
+void check_index_put(const c10::OperatorHandle& op, const IValues& meta_arguments) {
+  const std::string& name = op.schema().name();
+  if (name.find("index_put") == std::string::npos || name.rfind("aten::", 0) != 0) {
+    return;
+  }
+  const at::Tensor& self = meta_arguments[0].toTensor();
+  const at::Tensor& values = meta_arguments[2].toTensor();
+  const std::vector<at::Tensor> indices = flatten_tensors({meta_arguments[1]});
+  check_written_sizes(self, indices, values);
+  check_written_dtype(self, indices, values,
+                      meta_arguments.size() > 3 && meta_arguments[3].toBool());
 }
 
 void check_representable(const OpInfo& info, const std::optional<IValues>& results) {

@@ -144,6 +144,11 @@ TraceScope::Outside& TraceScope::outside(StorageState& state, const TensorType& 
   return outside_[found->second];
 }
 
+const TraceScope::Outside* TraceScope::known(const StorageState& state) const {
+  auto found = index_.find(&state);
+  return found == index_.end() ? nullptr : &outside_[found->second];
+}
+
 void TraceScope::add_handle(Outside& entry, c10::TensorImpl& tensor) {
   for (const at::Tensor& known : entry.handles) {
     if (known.unsafeGetTensorImpl() == &tensor) {
@@ -152,8 +157,12 @@ void TraceScope::add_handle(Outside& entry, c10::TensorImpl& tensor) {
   }
   at::Tensor handle(
       c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>::reclaim_copy(&tensor));
-  // A view made during the trace is not there at the next call: its base is.
+  // A view made during the trace is not there at the next call: its base is. One that was set_() to
+  // the storage since has no base there, and brings its own along.
   at::Tensor base = handle.is_view() ? at::Tensor(handle._base()) : handle;
+  if (!base.is_alias_of(handle)) {
+    base = without_lazy_bits(handle);
+  }
   for (const at::Tensor& known : entry.handles) {
     if (known.is_same(base)) {
       return;
@@ -242,6 +251,18 @@ const Value& value_of(StorageState& state) {
   }
   check_scope(state);
   return scope->outside(state, state.value().type()).current;
+}
+
+bool holds_bools(const c10::TensorImpl& tensor) {
+  const StorageState& state = *state_of(tensor);
+  for (const TraceScope* scope = current_scope(); scope != nullptr; scope = scope->parent.get()) {
+    if (const TraceScope::Outside* entry = scope->known(state)) {
+      return entry->current.type().dtype == DType::Bool;
+    }
+  }
+  const DType dtype =
+      state.value() ? state.value().type().dtype : c10::typeMetaToScalarType(tensor.dtype());
+  return dtype == DType::Bool;
 }
 
 void assign_value(c10::TensorImpl& tensor, Value value) {

@@ -66,6 +66,8 @@ class TraceScope : public c10::DebugInfoBase,
   at::Generator generator;
 
   Outside& outside(StorageState& state, const TensorType& type) REQUIRES(trace_mutex);
+  // What it knows of the storage so far, or null.
+  const Outside* known(const StorageState& state) const REQUIRES(trace_mutex);
   const std::vector<Outside>& all_outside() const { return outside_; }
   // Remembers that the storage was reached through this tensor.
   void add_handle(Outside& entry, c10::TensorImpl& tensor);
@@ -99,7 +101,7 @@ class TraceScope : public c10::DebugInfoBase,
   std::vector<Leaf> leaves_;
   std::unordered_set<const c10::TensorImpl*> known_leaves_;
   std::vector<Outside> outside_;
-  std::unordered_map<StorageState*, size_t> index_;
+  std::unordered_map<const StorageState*, size_t> index_;
 };
 using ScopePtr = std::shared_ptr<TraceScope>;
 
@@ -127,6 +129,9 @@ const Value& value_of_state(c10::TensorImpl& tensor, const at::Generator& genera
     REQUIRES(trace_mutex);
 // The same for a storage without a tensor (a value kept for a gradient).
 const Value& value_of(StorageState& state) REQUIRES(trace_mutex);
+// Whether the value, as the calling thread sees it, is of bools: programs read nothing but 0 and 1
+// out of it. One of a storage that was never written is what the tensor is of.
+bool holds_bools(const c10::TensorImpl& tensor) REQUIRES(trace_mutex);
 // Replaces the value of the tensor's storage.
 void assign_value(c10::TensorImpl& tensor, Value value) REQUIRES(trace_mutex);
 

@@ -222,6 +222,9 @@ void write_value(const at::Tensor& tensor, Value update, const OutputSpec& spec)
   if (frame.numel() < frame_capacity) {
     frame.dims = {frame_capacity};
   }
+  if (frame.dtype == DType::Bool && dtype != DType::Bool) {
+    frame.dtype = DType::Byte;  // programs keep one bit of a bool's byte
+  }
   Window window = window_of(tensor);
   if (window.extent > 0 && dtype == frame.dtype &&
       digits_in_frame(runs_of(window.sizes, window.strides), window.offset, frame.dims)) {
