@@ -470,7 +470,9 @@ def test_bytes_of_bools_that_are_none(each_tier: str) -> None:
         return [*function(mask), *function(mask), mask.view(torch.int8), mask.sum()]
 
     for function in (written, assume_pure(written), torch_xla.compile(written)):
-        assert_same(lambda device: program(device, function if device == "xla" else written))
+        assert_same(
+            lambda device, own=function: program(device, own if device == "xla" else written)
+        )
 
 
 def test_any_bytes_may_be_seen_as_bools(each_tier: str) -> None:

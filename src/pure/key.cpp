@@ -54,7 +54,7 @@ bool describe_tensor(const at::Tensor& tensor, Take&& take) REQUIRES(trace_mutex
   word |= uint64_t{impl.is_conj()} << 11;
   word |= uint64_t{impl.is_neg()} << 12;
   word |= uint64_t{impl.is_inference()} << 13;
-  word |= uint64_t{holds_bools(impl)} << 14;
+  word |= uint64_t{impl.itemsize() == 1 && holds_bools(impl)} << 14;  // read by bytes
   word |= static_cast<uint64_t>(impl.device().index()) << 16;
   word |= static_cast<uint64_t>(impl.dim()) << 32;
   bool goes_on = take(word);

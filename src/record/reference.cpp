@@ -361,7 +361,8 @@ void check_written_dtype(const at::Tensor& self, const std::vector<at::Tensor>& 
 // index_put(self, indices, values, accumulate): meta looks at none of the sizes, nor at dtypes.
 void check_index_put(const c10::OperatorHandle& op, const IValues& meta_arguments) {
   const std::string& name = op.schema().name();
-  if (name.find("index_put") == std::string::npos || name.rfind("aten::", 0) != 0) {
+  if (name.find("index_put") == std::string::npos || name.rfind("aten::", 0) != 0 ||
+      !meta_arguments[2].isTensor()) {
     return;
   }
   const at::Tensor& self = meta_arguments[0].toTensor();
