@@ -102,6 +102,29 @@ def test_tensorboard_reads_planes(tmp_path):
     assert {dict(event)[1] for event in recorded} <= set(known)
 
 
+def test_what_a_plugin_records_is_in_the_profile(tmp_path, fresh_python):
+    program = """
+import torch, torch_xla, torch_xla.debug.profiler as xp
+for folder in ("first", "second"):
+    xp.start_trace(folder)
+    (torch.ones(5, device="xla") + 1).sum().item()
+    xp.stop_trace()
+profile = torch_xla._XLAC.start_device_profile()
+profile.stop()
+try:
+    profile.stop()
+except RuntimeError as error:
+    print(error)
+"""
+    program = f"import os; os.chdir({str(tmp_path)!r})" + program
+    printed = fresh_python(program, PJRT_DEVICE="FOREIGN")
+    assert printed.startswith("stopping a profile: it was not started [plugin ")
+    for folder in ("first", "second"):
+        space = fields(only_file(tmp_path / folder, ".xplane.pb").read_bytes())
+        names = [dict(fields(plane))[2].decode() for number, plane in space if number == 1]
+        assert names[0] == "/host:CPU" and names[-1] == "/device:FOREIGN:0"
+
+
 def test_profiles_on_request(tmp_path):
     server = xp.start_server(0)
     address = f"localhost:{server.port}"

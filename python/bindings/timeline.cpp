@@ -1,6 +1,7 @@
 #include "bindings.h"
 
 #include "base/location.h"
+#include "pjrt/client.h"
 #include "timeline/timeline.h"
 
 namespace torch_xla {
@@ -34,9 +35,22 @@ pybind11::dict stop() {
                         "tracks"_a = tracks);
 }
 
+std::unique_ptr<pjrt::Profile> start_device_profile() { return pjrt::client().start_profile(); }
+
+pybind11::bytes stop_device_profile(pjrt::Profile& profile) {
+  const std::string space = [&] {
+    pybind11::gil_scoped_release no_gil;
+    return profile.stop();
+  }();
+  return pybind11::bytes(space);
+}
+
 }  // namespace
 
 void bind_timeline(pybind11::module& m) {
+  pybind11::class_<pjrt::Profile>(m, "DeviceProfile").def("stop", &stop_device_profile);
+  m.def("start_device_profile", &start_device_profile,
+        pybind11::call_guard<pybind11::gil_scoped_release>());
   m.def("timeline_start", &timeline::start);
   m.def("timeline_stop", &stop);
 }

@@ -76,6 +76,13 @@ class Executable {
 };
 using ExecutablePtr = std::shared_ptr<Executable>;
 
+// What a plugin records of its devices' work until it is stopped. Not thread-safe.
+class Profile {
+ public:
+  virtual ~Profile() = default;
+  virtual std::string stop() = 0;  // an XSpace, serialised
+};
+
 // Inside execute()? Plugins run short programs on the thread that launches them.
 bool is_launching();
 
@@ -114,6 +121,8 @@ class Client {
   // An XLA_FFI_Handler* (xla/ffi/api/c_api.h), called by custom calls of this name. Registered
   // before the first program that names it is compiled or loaded. Throws unless has_ffi().
   virtual void register_ffi_handler(const std::string& name, void* handler) = 0;
+  // Null where the plugin records nothing.
+  virtual std::unique_ptr<Profile> start_profile() { return nullptr; }
 };
 
 // The process's client. Starts it on first use: finds the plugin (docs/environment.md), loads it.

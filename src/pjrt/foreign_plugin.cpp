@@ -3,10 +3,13 @@
 #include "base/env.h"
 #include "base/mutex.h"
 #include "pjrt/plugin.h"
+#include "pjrt/profiler.h"
+#include "pjrt/wire.h"
 
 #include <algorithm>
 #include <string_view>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 namespace torch_xla::pjrt {
@@ -239,6 +242,66 @@ PJRT_Error* execute(PJRT_LoadedExecutable_Execute_Args* args) {
   return nullptr;
 }
 
+// A profile: whether it is being recorded.
+bool& recording(PluginProfiler* profiler) { return *reinterpret_cast<bool*>(profiler); }
+
+PluginProfilerError* create_profiler(ProfilerCreateArgs* args) {
+  args->profiler = reinterpret_cast<PluginProfiler*>(new bool(false));
+  return nullptr;
+}
+
+PluginProfilerError* destroy_profiler(ProfilerArgs* args) {
+  delete &recording(args->profiler);
+  return nullptr;
+}
+
+PluginProfilerError* refuse_profile(const char* why) {
+  return reinterpret_cast<PluginProfilerError*>(new std::string(why));
+}
+
+PluginProfilerError* start_profiler(ProfilerArgs* args) {
+  recording(args->profiler) = true;
+  return nullptr;
+}
+
+PluginProfilerError* stop_profiler(ProfilerArgs* args) {
+  return std::exchange(recording(args->profiler), false) ? nullptr
+                                                         : refuse_profile("it was not started");
+}
+
+// An XSpace of one plane, which has a name only.
+PluginProfilerError* collect_profile(ProfilerDataArgs* args) {
+  constexpr int kPlanes = 1, kName = 2;  // fields
+  std::string plane, space;
+  wire::write_bytes(plane, kName, "/device:FOREIGN:0");
+  wire::write_bytes(space, kPlanes, plane);
+  if (args->buffer != nullptr) {
+    std::memcpy(args->buffer, space.data(), space.size());
+  }
+  args->buffer_size = space.size();
+  return nullptr;
+}
+
+void destroy_profiler_error(ProfilerErrorArgs* args) {
+  delete reinterpret_cast<std::string*>(args->error);
+}
+
+void profiler_message(ProfilerMessageArgs* args) {
+  const auto* message = reinterpret_cast<const std::string*>(args->error);
+  args->message = message->data();
+  args->message_size = message->size();
+}
+
+ProfilerExtension* profiler_extension() {
+  static ProfilerApi api{sizeof(ProfilerApi), nullptr,         &destroy_profiler_error,
+                         &profiler_message,   nullptr,         &create_profiler,
+                         &destroy_profiler,   &start_profiler, &stop_profiler,
+                         &collect_profile};
+  static ProfilerExtension extension{
+      {sizeof(ProfilerExtension), PJRT_Extension_Type_Profiler, nullptr}, &api, -1};
+  return &extension;
+}
+
 }  // namespace
 
 Api load_foreign(const std::string& path) {
@@ -248,7 +311,7 @@ Api load_foreign(const std::string& path) {
   std::memset(&f.real, 0, sizeof(f.real));
   std::memcpy(&f.real, &cpu.table(), size);
   f.real.struct_size = size;
-  f.real.extension_start = nullptr;
+  f.real.extension_start = &profiler_extension()->base;
   f.table = f.real;
   f.table.PJRT_Error_Destroy = &destroy_error;
   f.table.PJRT_Error_Message = &error_message;

@@ -10,6 +10,7 @@
 #include "pjrt/machine.h"
 #include "pjrt/plugin.h"
 #include "pjrt/processes.h"
+#include "pjrt/profiler.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -331,6 +332,14 @@ void PluginClient::register_ffi_handler(const std::string& name, void* handler) 
   args.platform_name_size = kPlatform.size();
   refuse_forked_child();
   api_.check(extension->register_handler(&args), "PJRT_FFI_Register_Handler");
+}
+
+std::unique_ptr<Profile> PluginClient::start_profile() {
+  const auto* extension =
+      reinterpret_cast<const ProfilerExtension*>(api_.find_extension(PJRT_Extension_Type_Profiler));
+  return extension == nullptr || extension->api == nullptr
+             ? nullptr
+             : std::make_unique<PluginProfile>(*extension->api, api_.plugin());
 }
 
 std::unique_ptr<Client> start_plugin_client(const std::string& path,

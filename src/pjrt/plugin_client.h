@@ -108,6 +108,7 @@ class PluginClient final : public Client {
   ExecutablePtr deserialize(const std::string& bytes, const CompileOptions& options,
                             std::vector<TensorType> output_types) override;
   void register_ffi_handler(const std::string& name, void* handler) override;
+  std::unique_ptr<Profile> start_profile() override;
 
   const Api& api() const { return api_; }
   PJRT_Device* device(int index) const;

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from torch_xla import runtime
+from torch_xla import _XLAC, runtime
 from torch_xla.debug import _regions, _xplane
 from torch_xla.debug.timeline_report import chrome_trace, timeline
 
@@ -28,12 +28,14 @@ class Profile:
         self._host = host if runtime.world_size() == 1 else f"{host}_{runtime.global_ordinal()}"
         self._timeline = timeline(self._folder / f"{self._host}.html")
         self._timeline.__enter__()
+        self._devices = _XLAC.start_device_profile()  # None: the plugin records nothing itself
         self._start = time.monotonic_ns()
         _regions.start_recording()
 
     def stop(self) -> Path:
         """Writes the files; returns their folder."""
         regions = _regions.stop_recording()
+        devices = b"" if self._devices is None else self._devices.stop()
         self._timeline.__exit__(None, None, None)
         self._timeline.trace.unlink()
         trace = chrome_trace(self._timeline)
@@ -42,7 +44,8 @@ class Profile:
             json.dump(trace, file)
         planes = self._planes(regions)
         space = _xplane.xspace(planes, int(self._timeline.unix_start * 1e9), self._host)
-        (self._folder / f"{self._host}.xplane.pb").write_bytes(space)
+        # Messages in a row are one message with the planes of both.
+        (self._folder / f"{self._host}.xplane.pb").write_bytes(space + devices)
         return self._folder
 
     def _region_events(self, regions: list[Any]) -> list[dict[str, Any]]:
