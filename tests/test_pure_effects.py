@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 import torch_xla
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch_xla import _XLAC
 from torch_xla.experimental.assume_pure import PureModule, assume_pure
 
@@ -307,8 +308,11 @@ def test_what_only_a_graph_leads_back_to_is_not_kept() -> None:
         found = [wrap(function)(x) for function in (on_itself, foreach)]
         return [*found, wrap(set_to_an_argument)(x, x.detach() * 5)]
 
+    with FakeTensorMode():
+        fake = torch.empty(2, device="xla")  # all tensors are looked at: this one is none of ours
     for got, wanted in zip(run("xla", assume_pure), run("cpu", lambda f: f), strict=True):
         torch.testing.assert_close(got.cpu(), wanted)
+    assert fake.device.type == "xla"
 
 
 def test_parts_of_what_was_written_since_tell_nothing() -> None:

@@ -457,8 +457,9 @@ class Tracer {
 
   bool is_of_trace(const at::Tensor& tensor) const {
     const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
-    return impl.key_set().has(c10::DispatchKey::XLA) && impl.has_storage() &&
-           state_of(impl)->scope == scope_;
+    const StatePtr* state =
+        is_xla(tensor) && impl.has_storage() ? find_state(impl.storage()) : nullptr;
+    return state != nullptr && (*state)->scope == scope_;
   }
 
   // What a graph of autograd keeps that leads back to itself: `x.mul_(x.abs())` keeps x, as on the

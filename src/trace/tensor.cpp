@@ -93,11 +93,17 @@ bool is_xla(const at::Tensor& tensor) {
   return tensor.defined() && tensor.device().type() == c10::DeviceType::XLA;
 }
 
-const StatePtr& state_of(const c10::Storage& storage) {
+const StatePtr* find_state(const c10::Storage& storage) {
   const c10::DataPtr& data = storage.data_ptr();
-  TORCH_CHECK(data.get_deleter() == &drop_state || data.get_deleter() == &delete_shared,
+  const bool ours = data.get_deleter() == &drop_state || data.get_deleter() == &delete_shared;
+  return ours ? static_cast<StatePtr*>(data.get_context()) : nullptr;
+}
+
+const StatePtr& state_of(const c10::Storage& storage) {
+  const StatePtr* state = find_state(storage);
+  TORCH_CHECK(state != nullptr,
               "this storage is not one of the xla device (was its data pointer replaced?)");
-  return *static_cast<StatePtr*>(data.get_context());
+  return *state;
 }
 
 const StatePtr& state_of(const c10::TensorImpl& tensor) {

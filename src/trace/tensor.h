@@ -11,6 +11,8 @@ namespace torch_xla {
 
 bool is_xla(const at::Tensor& tensor);
 const StatePtr& state_of(const c10::Storage& storage);
+// Null: not one of the device's. A fake tensor says that it is on the device, too.
+const StatePtr* find_state(const c10::Storage& storage);
 const StatePtr& state_of(const c10::TensorImpl& tensor);
 const StatePtr& state_of(const at::Tensor& tensor);
 // Where else the tensor's window could begin: in a storage of so many elements (0: nowhere). And
