@@ -1,37 +1,28 @@
 """Training steps of many tiny models (`dev/tiny_models`: transformers, timm, diffusers) from a
 process that has not met them: finds what is slow of what nobody here wrote.
 
-One process per device trains each model for some steps with AdamW, new data and a read of the loss
-at each. Prints geometric means of the ratios to CPU eager, and the models with the largest. The
-interpreter that runs this needs these libraries.
+In each round CPU eager and xla have a process of their own, which trains model after model for some
+steps with AdamW, new data and a read of the loss at each. They take turns, model by model; the one
+whose turn it is not is stopped, with all its threads. Prints geometric means of the models' ratios
+(each the median over the rounds), and the models with the largest. The interpreter that runs this
+needs these libraries.
 """
 
 import argparse
 import json
 import logging
 import os
+import signal
 import statistics
 import subprocess
 import sys
 import time
 import warnings
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "dev"))
-
-
-def leaves(value: Any) -> list[Any]:
-    """The floating-point tensors in what a model returns."""
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        return [value] if value.is_floating_point() else []
-    if isinstance(value, dict):
-        value = list(value.values())
-    return (
-        [leaf for item in value for leaf in leaves(item)] if isinstance(value, list | tuple) else []
-    )
 
 
 def train(name: str, device: str, steps: int) -> list[float]:
@@ -48,8 +39,7 @@ def train(name: str, device: str, steps: int) -> list[float]:
         start = time.perf_counter()
         inputs = torch.utils._pytree.tree_map_only(torch.Tensor, lambda t: t.to(device), given)
         optimizer.zero_grad()
-        outputs = [out for out in leaves(model(**inputs)) if out.requires_grad]
-        loss = sum((out.float().square().mean() for out in outputs), torch.zeros((), device=device))
+        loss = tiny_models.loss_of(tiny_models.leaves(model(**inputs)), device)
         loss.backward()
         optimizer.step()
         if device == "xla":
@@ -59,29 +49,71 @@ def train(name: str, device: str, steps: int) -> list[float]:
     return seconds
 
 
-def work(device: str, steps: int, names: list[str]) -> None:
-    """Prints the seconds of each model's steps; what does not train on the CPU is left out."""
+def work(device: str, steps: int) -> None:
+    """Reads models' names, and answers with the seconds of their steps or why there are none."""
     warnings.filterwarnings("ignore")
     logging.disable(logging.WARNING)
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # models print, too
     if device == "xla":
         import torch_xla  # noqa: F401
-    for name in names:
+    import tiny_models  # noqa: F401
+
+    for line in sys.stdin:
         try:
-            result: Any = train(name, device, steps)
+            answer: Any = train(line.strip(), device, steps)
         except Exception as problem:
-            result = f"{type(problem).__name__}: {str(problem)[:200]}"
-        print(json.dumps([name, result]), file=answers, flush=True)
+            answer = f"{type(problem).__name__}: {str(problem)[:200]}"
+        print(json.dumps(answer), file=answers, flush=True)
 
 
-def measured(device: str, steps: int, names: list[str]) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, __file__, "--worker", device, "--steps", str(steps), *names],
-        env={**os.environ, "HF_HUB_OFFLINE": "1"}, stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL, text=True, check=True,
-    )  # fmt: skip
-    return dict(map(json.loads, done.stdout.splitlines()))
+class Contender:
+    """A process that runs only while it is asked."""
+
+    def __init__(self, device: str, steps: int) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, __file__, "--worker", device, "--steps", str(steps)],
+            env={**os.environ, "HF_HUB_OFFLINE": "1"}, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        self.process.send_signal(signal.SIGSTOP)
+
+    def __enter__(self) -> "Contender":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def ask(self, name: str) -> Any:
+        self.process.send_signal(signal.SIGCONT)
+        print(name, file=self.process.stdin, flush=True)
+        answer = self.process.stdout.readline()  # type: ignore[union-attr]
+        self.process.send_signal(signal.SIGSTOP)
+        return json.loads(answer) if answer else "its process ended"
+
+
+def ratios(found: list[float], reference: list[float]) -> tuple[float, float, float]:
+    """Of all steps, the first, and the later ones."""
+    later = statistics.median(found[3:]) / statistics.median(reference[3:])
+    return sum(found) / sum(reference), found[0] / reference[0], later
+
+
+def measure(names: list[str], steps: int, rounds: int) -> dict[str, list[tuple[float, ...]]]:
+    """Each model's ratios in every round. What does not train on the CPU is left out."""
+    rows = defaultdict(list)
+    for number in range(rounds):
+        with Contender("cpu", steps) as cpu, Contender("xla", steps) as xla:
+            for name in names:
+                turns = [cpu, xla] if number % 2 == 0 else [xla, cpu]
+                answers = {turn: turn.ask(name) for turn in turns}
+                if isinstance(answers[cpu], str):
+                    continue
+                if isinstance(answers[xla], str):
+                    print(f"{name} fails: {answers[xla]}", flush=True)
+                    continue
+                rows[name].append(ratios(answers[xla], answers[cpu]))
+    return rows
 
 
 def main() -> None:
@@ -91,29 +123,26 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help="models; all by default")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--every", type=int, default=1, help="only each nth model")
     parser.add_argument("--worst", type=int, default=10, help="how many models to list")
     options = parser.parse_args()
     if options.worker:
-        work(options.worker, options.steps, options.names)
+        work(options.worker, options.steps)
         return
     names = options.names or tiny_models.names()[:: options.every]
-    expected, found = (measured(device, options.steps, names) for device in ("cpu", "xla"))
-    rows = []
-    for name, reference in expected.items():
-        if isinstance(reference, str):
-            continue
-        if isinstance(found[name], str):
-            print(f"{name} fails: {found[name]}")
-            continue
-        later = statistics.median(found[name][3:]) / statistics.median(reference[3:])
-        first = found[name][0] / reference[0]
-        rows.append((sum(found[name]) / sum(reference), first, later, sum(reference), name))
-    means = [statistics.geometric_mean(row[i] for row in rows) for i in range(3)]
-    print(f"{len(rows)} models, {options.steps} steps, times CPU eager's (geometric means):")
-    print("  all {:.2f}  first step {:.2f}  fourth and later {:.2f}".format(*means))
-    for every, first, later, seconds, name in sorted(rows, reverse=True)[: options.worst]:
-        print(f"  {every:.2f}  {first:.2f}  {later:.2f}  CPU {seconds:.2f} s  {name}")
+    rows = measure(names, options.steps, options.rounds)
+    medians = {
+        name: tuple(map(statistics.median, zip(*of, strict=True))) for name, of in rows.items()
+    }
+    means = [statistics.geometric_mean(of) for of in zip(*medians.values(), strict=True)]
+    print(f"{len(rows)} models, {options.steps} steps, {options.rounds} rounds, times CPU eager's:")
+    print(
+        "  all {:.2f}  first step {:.2f}  fourth and later {:.2f}  (spread of all)".format(*means)
+    )
+    for name in sorted(medians, key=lambda name: -medians[name][0])[: options.worst]:
+        low, *_, high = sorted(of[0] for of in [*rows[name], *rows[name]])
+        print("  {:.2f}  {:.2f}  {:.2f}".format(*medians[name]), f"({low:.2f}-{high:.2f})  {name}")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
 """The models that dev/models runs, by name: transformers/bert, timm/resnet18, diffusers/VQModel."""
 
-from .case import Case
+from .case import Case, leaves, loss_of
 from .of_diffusers import MODELS_OF_DIFFUSERS, SCHEDULERS, diffusers_case
 from .of_timm import TIMM, timm_case
 from .of_transformers import transformers_case, transformers_names
+
+__all__ = ["Case", "case", "leaves", "loss_of", "names"]
 
 
 def case(name: str) -> Case:

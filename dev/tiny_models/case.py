@@ -17,3 +17,20 @@ class Case:
 
 
 Inputs = Callable[[torch.Generator], dict[str, Any]]
+
+
+def leaves(value: Any) -> list[torch.Tensor]:
+    """The floating-point tensors in what a model returns."""
+    if isinstance(value, torch.Tensor):
+        return [value] if value.is_floating_point() else []
+    if isinstance(value, dict):
+        return [leaf for item in value.values() for leaf in leaves(item)]
+    return (
+        [leaf for item in value for leaf in leaves(item)] if isinstance(value, list | tuple) else []
+    )
+
+
+def loss_of(outputs: list[torch.Tensor], device: str) -> torch.Tensor:
+    """What can be trained for, whatever a model returns."""
+    squares = (out.float().square().mean() for out in outputs if out.requires_grad)
+    return sum(squares, torch.zeros((), device=device))

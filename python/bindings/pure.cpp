@@ -365,7 +365,7 @@ void collect_garbage() {
 }
 
 // An object's references: of the list of all, of the tensor to what stands for it, of its holders.
-bool anyone_holds(const std::function<bool(const at::Tensor&)>& wanted) {
+at::Tensor find_held(const std::function<bool(const at::Tensor&)>& wanted) {
   py::gil_scoped_acquire gil;
   const py::list objects = py::module_::import("gc").attr("get_objects")();
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(objects.ptr()); ++i) {
@@ -376,10 +376,10 @@ bool anyone_holds(const std::function<bool(const at::Tensor&)>& wanted) {
     const at::Tensor& tensor = THPVariable_Unpack(object);
     const Py_ssize_t own = tensor.defined() && tensor.use_count() > 1 ? 2 : 1;
     if (tensor.defined() && Py_REFCNT(object) > own && wanted(tensor)) {
-      return true;
+      return tensor;
     }
   }
-  return false;
+  return {};
 }
 
 // Random numbers of the running trace come from this state.
@@ -395,7 +395,7 @@ void use_rng_state(const at::Tensor& state) {
 
 void bind_pure(py::module& m) {
   set_garbage_collector(&collect_garbage);
-  set_holder_finder(&anyone_holds);
+  set_held_finder(&find_held);
   py::class_<PureCacheInfo>(m, "PureCacheInfo")
       .def_readonly("hits", &PureCacheInfo::hits)
       .def_readonly("misses", &PureCacheInfo::misses)

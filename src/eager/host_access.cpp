@@ -5,7 +5,6 @@
 #include "values/internal_ops.h"
 
 #include <ATen/ops/clone.h>
-#include <ATen/ops/ne.h>
 #include <c10/core/CPUAllocator.h>
 
 #include <cstring>
@@ -189,14 +188,11 @@ void HostAccess::open() {
 
 at::Tensor HostAccess::view(const at::Tensor& tensor) {
   const Entry& entry = find(tensor.storage());
-  at::Tensor view = cpu_tensor(entry.host, tensor.scalar_type(), tensor.sizes(), tensor.strides(),
-                               tensor.storage_offset());
-  if (view.scalar_type() == at::kBool && !entry.write &&
-      device_data(*entry.leaf)->type.dtype != at::kBool) {
-    view = at::ne(cpu_tensor(entry.host, at::kByte, tensor.sizes(), tensor.strides(),
-                             tensor.storage_offset()),
-                  0);  // kernels hand other bytes than 0 and 1 on, as bools
-  }
+  const bool reads_bytes_as_bools = tensor.scalar_type() == at::kBool && !entry.write &&
+                                    device_data(*entry.leaf)->type.dtype != at::kBool;
+  at::Tensor view =
+      cpu_tensor(reads_bytes_as_bools ? as_bools(entry.host) : entry.host, tensor.scalar_type(),
+                 tensor.sizes(), tensor.strides(), tensor.storage_offset());
   if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
     view.unsafeGetTensorImpl()->set_wrapped_number(true);
   }

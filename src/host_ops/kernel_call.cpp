@@ -278,4 +278,12 @@ c10::Storage allocate_on_host(size_t nbytes) {
                       allocator, /*resizable=*/true);
 }
 
+c10::Storage as_bools(const c10::Storage& bytes) {
+  c10::Storage bools = allocate_on_host(bytes.nbytes());
+  const auto* first = static_cast<const uint8_t*>(bytes.data());
+  std::transform(first, first + bytes.nbytes(), static_cast<uint8_t*>(bools.mutable_data()),
+                 [](uint8_t byte) { return byte != 0; });
+  return bools;
+}
+
 }  // namespace torch_xla

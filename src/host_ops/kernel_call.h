@@ -66,6 +66,8 @@ class KernelCall {
 at::Tensor cpu_tensor(c10::Storage storage, DType dtype, c10::IntArrayRef sizes,
                       c10::IntArrayRef strides, int64_t offset);
 c10::Storage allocate_on_host(size_t nbytes);
+// Bools promise to be 0 or 1, and kernels hand other bytes on: a copy that keeps the promise.
+c10::Storage as_bools(const c10::Storage& bytes);
 
 // The seed of a CPU generator for one draw of the device's (key, counter).
 inline uint64_t host_seed(const uint64_t* state) {

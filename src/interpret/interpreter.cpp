@@ -40,15 +40,6 @@ bool same_strides(const at::Tensor& tensor, const OutputSpec& spec) {
   return true;
 }
 
-// Bytes as programs read them as bools: kernels hand other ones than 0 and 1 on.
-c10::Storage as_bools(const c10::Storage& memory) {
-  c10::Storage bools = allocate_on_host(memory.nbytes());
-  const auto* bytes = static_cast<const uint8_t*>(memory.data());
-  std::transform(bytes, bytes + memory.nbytes(), static_cast<uint8_t*>(bools.mutable_data()),
-                 [](uint8_t byte) { return byte != 0; });
-  return bools;
-}
-
 // The kernel's result is already what the output must be, in memory that is nobody else's.
 bool is_the_output(const at::Tensor& result, const OutputSpec& spec) {
   const c10::Storage& storage = result.storage();

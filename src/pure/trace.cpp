@@ -28,7 +28,7 @@ namespace torch_xla {
 namespace {
 
 std::atomic<void (*)()> garbage_collector{nullptr};
-std::atomic<bool (*)(const std::function<bool(const at::Tensor&)>&)> holder_finder{nullptr};
+std::atomic<HeldFinder> held_finder{nullptr};
 
 // Casts that autocast keeps would outlive the trace.
 class WithoutAutocastCache {
@@ -134,7 +134,7 @@ class Tracer {
     for (size_t i = 0; i < trace_.results.size(); ++i) {
       const at::Tensor& result = trace_.results[i];
       if (is_spoilt(result)) {
-        trace_.spoilt.push_back(static_cast<int32_t>(i));
+        trace_.spoilt.insert(i);
       }
       if (is_xla(result) && state_of(result)->scope != scope_ && result.requires_grad() &&
           !torch::autograd::impl::hooks(result).empty()) {
@@ -306,9 +306,8 @@ class Tracer {
     }
     for (size_t i = 0; i < trace_.results.size(); ++i) {
       const at::Tensor& result = trace_.results[i];
-      const auto& spoilt = trace_.spoilt;
-      if (std::find(spoilt.begin(), spoilt.end(), i) == spoilt.end() && result.requires_grad() &&
-          result.grad_fn() != nullptr && state_of(result)->scope == scope_) {
+      if (!trace_.spoilt.contains(i) && result.requires_grad() && result.grad_fn() != nullptr &&
+          state_of(result)->scope == scope_) {
         trace_.differentiable.push_back(static_cast<int32_t>(i));
       }
     }
@@ -416,11 +415,7 @@ class Tracer {
   void check_escapes() {
     auto first_alive = [&]() -> std::optional<uint32_t> {
       TraceLock lock;
-      if (scope_->own.empty()) {
-        return std::nullopt;
-      }
-      const Value& value = (*scope_->own.begin())->value();
-      return value ? value.node->location : 0;
+      return scope_->own.empty() ? std::nullopt : std::optional(made_at(**scope_->own.begin()));
     };
     std::optional<uint32_t> alive = first_alive();
     // Autograd's threads may still be letting go of the last gradients.
@@ -434,25 +429,22 @@ class Tracer {
     if (!alive) {
       return;
     }
-    std::optional<uint32_t> held = alive;
-    if (holder_finder.load() != nullptr) {
-      held.reset();
-      holder_finder.load()([&](const at::Tensor& tensor) {
-        if (!is_of_trace(tensor)) {
-          return false;
-        }
-        TraceLock lock;
-        const Value& value = state_of(tensor)->value();
-        held = value ? value.node->location : 0;
-        return true;
-      });
+    if (HeldFinder find_held = held_finder) {
+      const at::Tensor held = find_held([&](const at::Tensor& it) { return is_of_trace(it); });
+      if (!held.defined()) {
+        forget_unreachable();
+        return;
+      }
+      TraceLock lock;
+      alive = made_at(*state_of(held));
     }
-    if (held) {
-      refuse("keeps the tensor made at " + location_of(*held).str() +
-             " in a variable or attribute that outlives the call; a later call would not run this "
-             "line again. Return the tensor instead");
-    }
-    forget_unreachable();
+    refuse("keeps the tensor made at " + location_of(*alive).str() +
+           " in a variable or attribute that outlives the call; a later call would not run this "
+           "line again. Return the tensor instead");
+  }
+
+  static uint32_t made_at(const StorageState& state) REQUIRES(trace_mutex) {
+    return state.value() ? state.value().node->location : 0;
   }
 
   bool is_of_trace(const at::Tensor& tensor) const {
@@ -482,9 +474,7 @@ class Tracer {
 
 void set_garbage_collector(void (*collect)()) { garbage_collector = collect; }
 
-void set_holder_finder(bool (*anyone_holds)(const std::function<bool(const at::Tensor&)>& wanted)) {
-  holder_finder = anyone_holds;
-}
+void set_held_finder(HeldFinder find_held) { held_finder = find_held; }
 
 std::shared_ptr<PureEntry> trace_function(const std::string& name,
                                           const std::shared_ptr<PureCallee>& callee,

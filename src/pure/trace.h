@@ -17,8 +17,9 @@ std::shared_ptr<PureEntry> trace_function(const std::string& name,
 // Called when a trace's tensors are still alive after it: the front end frees what only its garbage
 // collector can. Set once.
 void set_garbage_collector(void (*collect)());
-// Whether anybody but the C++ side holds a tensor that `wanted` accepts: the front end knows. Set
-// once; without one whatever is alive is held.
-void set_holder_finder(bool (*anyone_holds)(const std::function<bool(const at::Tensor&)>& wanted));
+// A tensor that `wanted` accepts and anybody but the C++ side holds, or an undefined one: the front
+// end knows. Set once; without one whatever is alive is held.
+using HeldFinder = at::Tensor (*)(const std::function<bool(const at::Tensor&)>& wanted);
+void set_held_finder(HeldFinder find_held);
 
 }  // namespace torch_xla

@@ -188,8 +188,7 @@ class Wiring {
       result.strides.assign(tensor.strides().begin(), tensor.strides().end());
       result.offset = tensor.storage_offset();
       result.requires_grad = tensor.requires_grad();
-      const auto& spoilt = trace_.spoilt;
-      result.spoilt = std::find(spoilt.begin(), spoilt.end(), i) != spoilt.end();
+      result.spoilt = trace_.spoilt.contains(i);
       result.leaf = result.requires_grad && !result.spoilt && tensor.is_leaf();
       result.conj = tensor.is_conj();
       result.neg = tensor.is_neg();

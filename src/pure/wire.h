@@ -4,6 +4,8 @@
 
 #include "pure/entry.h"
 
+#include <set>
+
 namespace torch_xla {
 
 struct Trace {
@@ -20,9 +22,9 @@ struct Trace {
   std::vector<Source> sources;          // what gradients flow to
   std::vector<int32_t> differentiable;  // results they come from
   std::vector<PureEntry::Refused> refused;
-  std::vector<int32_t> spoilt;  // results of which PyTorch tells nothing any more
-  Tensors tangents;             // parallel to `differentiable`
-  Tensors gradients;            // parallel to `sources`
+  std::set<size_t> spoilt;  // results of which PyTorch tells nothing any more
+  Tensors tangents;         // parallel to `differentiable`
+  Tensors gradients;        // parallel to `sources`
   // Leaves whose gradients the function may have changed.
   struct Leaf {
     PureEntry::Place place;

@@ -16,8 +16,26 @@
 
 #include <algorithm>
 #include <optional>
+#include <unordered_map>
 
 namespace torch_xla {
+
+// An index that is none of `size` places.
+struct Misplaced {
+  int64_t index, dim, size;
+  int64_t rank;  // of the tensor
+
+  std::string str() const {
+    return size == 0 ? "index is out of bounds for dimension with size 0"
+                     : c10::str("index ", index, " is out of bounds for dimension ", dim,
+                                " with size ", size);
+  }
+};
+
+struct PlaceRule {
+  bool counts_from_the_end;  // negative indices do
+  void (*refuse)(const Misplaced&);
+};
 
 namespace {
 
@@ -68,34 +86,26 @@ int64_t size_of(const at::Tensor& self, int64_t dim) {
   return self.dim() == 0 ? 1 : self.size(dim);
 }
 
-// Each operator has an error of its own.
-[[noreturn]] void refuse(std::string_view op, int64_t index, int64_t dim, int64_t size,
-                         int64_t rank) {
-  const bool by_rows = op.starts_with("aten::index_add") || op.starts_with("aten::index_reduce");
-  TORCH_CHECK_INDEX(!op.starts_with("aten::index_select") && !(by_rows && rank <= 1),
-                    "index out of range in self");
-  TORCH_CHECK_INDEX(!op.starts_with("aten::take") && !op.starts_with("aten::put"),
-                    "out of range: tried to access index ", index, " on a tensor of ", size,
-                    " elements.");
-  const std::string sentence =
-      size == 0
-          ? "index is out of bounds for dimension with size 0"
-          : c10::str("index ", index, " is out of bounds for dimension ", dim, " with size ", size);
-  TORCH_CHECK_INDEX(!op.starts_with("aten::index_copy"), "index_copy_(): ", sentence);
-  TORCH_CHECK(!op.starts_with("aten::index_add") && !op.starts_with("aten::gather") &&
-                  !op.starts_with("aten::scatter"),
-              sentence);
-  TORCH_CHECK_INDEX(false, sentence);
+void plainly(const Misplaced& it) { TORCH_CHECK_INDEX(false, it.str()); }
+
+void as_runtime_error(const Misplaced& it) { TORCH_CHECK(false, it.str()); }
+
+void in_self(const Misplaced&) { TORCH_CHECK_INDEX(false, "index out of range in self"); }
+
+void of_copy(const Misplaced& it) { TORCH_CHECK_INDEX(false, "index_copy_(): ", it.str()); }
+
+void of_elements(const Misplaced& it) {
+  TORCH_CHECK_INDEX(false, "out of range: tried to access index ", it.index, " on a tensor of ",
+                    it.size, " elements.");
 }
 
-bool counts_from_the_end(std::string_view op) {
-  return op == "aten::index" || op.starts_with("aten::index_fill") ||
-         op.starts_with("aten::take") || op.starts_with("aten::put");
-}
+void of_addition(const Misplaced& it) { it.rank <= 1 ? in_self(it) : as_runtime_error(it); }
 
-// As `op` does it: one of `size` places of `self`.
-void check(const at::Tensor& given, const at::Tensor& self, int64_t dim, int64_t size,
-           std::string_view op = "aten::index") {
+void of_reduction(const Misplaced& it) { it.rank <= 1 ? in_self(it) : plainly(it); }
+
+// One of `size` places of `self`.
+void check(const PlaceRule& rule, const at::Tensor& given, const at::Tensor& self, int64_t dim,
+           int64_t size) {
   if (given.numel() == 0 || !at::isIntegralType(given.scalar_type(), false) ||
       (size > 0 && self.numel() == 0)) {
     return;  // nothing is read or written, which PyTorch's kernels do not mind
@@ -105,18 +115,18 @@ void check(const at::Tensor& given, const at::Tensor& self, int64_t dim, int64_t
     return;
   }
   const auto [low, high] = bounds(index);
-  const int64_t least = counts_from_the_end(op) ? -size : 0;
+  const int64_t least = rule.counts_from_the_end ? -size : 0;
   if (least <= low && high < size) {
     return;
   }
   if (is_xla(given) && env::flag("TORCH_XLA_CHECK_INDICES")) {
     return;  // programs check, and say where
   }
-  refuse(op, low < least || low >= size ? low : high, dim, size, self.dim());
+  rule.refuse({low < least || low >= size ? low : high, dim, size, self.dim()});
 }
 
 // x[i, j, ...]: a mask is an index for as many dimensions as it has.
-void check_list(const at::Tensor& self, const c10::IValue& indices) {
+void check_list(const PlaceRule& rule, const at::Tensor& self, const c10::IValue& indices) {
   for (const c10::IValue& element : indices.toListRef()) {
     if (element.isTensor() && element.toTensor().defined() && element.toTensor().numel() == 0) {
       return;  // together with an empty one the others choose nothing
@@ -130,7 +140,7 @@ void check_list(const at::Tensor& self, const c10::IValue& indices) {
       continue;
     }
     if (index.defined() && dim < self.dim()) {
-      check(index, self, dim, self.size(dim));
+      check(rule, index, self, dim, self.size(dim));
     }
     ++dim;
   }
@@ -166,23 +176,49 @@ void check_values_under_masks(const at::Tensor& self, const c10::IValue& given,
 
 }  // namespace
 
-void check_host_indices(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments) {
-  if (!info.checks_places || arguments.size() < 2 || !arguments[0].isTensor()) {
+const PlaceRule* find_place_rule(std::string_view op) {
+  static const auto* rules = new std::unordered_map<std::string_view, PlaceRule>{
+      {"aten::index", {true, &plainly}},
+      {"aten::_unsafe_index", {true, &plainly}},
+      {"aten::index_put", {true, &plainly}},
+      {"aten::_unsafe_index_put", {true, &plainly}},
+      {"aten::_index_put_impl", {true, &plainly}},
+      {"aten::index_fill", {true, &plainly}},
+      {"aten::index_select", {false, &in_self}},
+      {"aten::index_copy", {false, &of_copy}},
+      {"aten::index_add", {false, &of_addition}},
+      {"aten::index_reduce", {false, &of_reduction}},
+      {"aten::gather", {false, &as_runtime_error}},
+      {"aten::scatter", {false, &as_runtime_error}},
+      {"aten::scatter_add", {false, &as_runtime_error}},
+      {"aten::scatter_reduce", {false, &as_runtime_error}},
+      {"aten::take", {true, &of_elements}},
+      {"aten::put", {true, &of_elements}},
+  };
+  if (op.ends_with('_')) {
+    op.remove_suffix(1);  // in place
+  }
+  auto found = rules->find(op);
+  return found == rules->end() ? nullptr : &found->second;
+}
+
+// x[indices], gather(x, dim, index), take(x, index) and their like.
+void check_host_indices(const PlaceRule& rule, c10::ArrayRef<c10::IValue> arguments) {
+  if (arguments.size() < 2 || !arguments[0].isTensor()) {
     return;
   }
   const at::Tensor& self = arguments[0].toTensor();
-  const std::string& op = info.op.schema().name();
   if (arguments[1].isList()) {
-    check_list(self, arguments[1]);
+    check_list(rule, self, arguments[1]);
     if (arguments.size() > 2 && arguments[2].isTensor()) {
       check_values_under_masks(self, arguments[1], arguments[2].toTensor());
     }
-  } else if (arguments[1].isTensor() && !info.has_indices) {
-    check(arguments[1].toTensor(), self, 0, self.numel(), op);
+  } else if (arguments[1].isTensor()) {
+    check(rule, arguments[1].toTensor(), self, 0, self.numel());
   } else if (arguments.size() > 2 && arguments[1].isInt() && arguments[2].isTensor() &&
              !is_mask(arguments[2].toTensor())) {
     const int64_t dim = at::maybe_wrap_dim(arguments[1].toInt(), self.dim());
-    check(arguments[2].toTensor(), self, dim, size_of(self, dim), op);
+    check(rule, arguments[2].toTensor(), self, dim, size_of(self, dim));
   }
 }
 

@@ -176,12 +176,6 @@ OperatorHandle eager_form(const OperatorHandle& op) {
   return op;
 }
 
-// gather(self, dim, index), take(self, index) and their like.
-bool selects_places(std::string_view name) {
-  return name == "aten::gather" || name.starts_with("aten::scatter") || name == "aten::take" ||
-         name == "aten::put" || name == "aten::put_";
-}
-
 // PyTorch/XLA moved CPU tensors to the device where these meet them, and its users' programs lean
 // on that. Elsewhere a mixture of devices is a mistake, as for all devices of PyTorch.
 bool is_arithmetic(const std::string& name) {
@@ -219,7 +213,7 @@ OpInfo::OpInfo(const OperatorHandle& handle)
   dynamic_shape =
       handle.hasTag(at::Tag::dynamic_output_shape) || handle.hasTag(at::Tag::data_dependent_output);
   has_indices = schema.name().find("index") != std::string::npos;
-  checks_places = has_indices || selects_places(schema.name());
+  places = find_place_rule(schema.name());
   takes_cpu_tensors = has_indices || is_arithmetic(schema.name());
   if (has_functional) {
     auto found = lower_table().find(functional_name);

@@ -6,6 +6,7 @@
 #include "eager/host_call.h"
 #include "lower/table.h"
 #include "metrics/metrics.h"
+#include "record/host_indices.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
@@ -56,12 +57,12 @@ struct OpInfo {
   bool static_numbers = false;
   bool shape_only_self = false;
   std::optional<SliceArguments> slice;
-  bool random = false;             // draws from the device's generator
-  bool dynamic_shape = false;      // output sizes depend on values
-  bool has_indices = false;        // arguments[1] or [2] are places in arguments[0]
-  bool checks_places = false;      // these, where the host knows them; gather's and its like, too
-  bool takes_cpu_tensors = false;  // indices, and what arithmetic is done with
-  eager::HostOperator host;        // how eager mode runs it on host memory
+  bool random = false;                  // draws from the device's generator
+  bool dynamic_shape = false;           // output sizes depend on values
+  bool has_indices = false;             // arguments[1] or [2] are places in arguments[0], or masks
+  const PlaceRule* places = nullptr;    // what is checked where the host knows them
+  bool takes_cpu_tensors = false;       // indices, and what arithmetic is done with
+  eager::HostOperator host;             // how eager mode runs it on host memory
   metrics::Counter* counter = nullptr;  // xla::<op> or aten::<op>
 };
 

@@ -393,7 +393,7 @@ std::optional<IValues> ask(const OpInfo& info, const c10::OperatorHandle& op,
     results = plain_results(op, meta_arguments);
     sizes_are_checked = results.has_value();
     if (!results) {
-      results = results_in_cpp(op, meta_arguments);
+      results = results_of_kernels(op, meta_arguments);
     }
     if (!results) {
       results = run_meta(op, meta_arguments);

@@ -124,13 +124,15 @@ bool is_structured(const c10::OperatorHandle& op) {
 
 std::optional<IValues> results_in_cpp(const c10::OperatorHandle& op,
                                       const IValues& meta_arguments) {
+  std::optional<IValues> results = plain_results(op, meta_arguments);
+  return results ? results : results_of_kernels(op, meta_arguments);
+}
+
+std::optional<IValues> results_of_kernels(const c10::OperatorHandle& op,
+                                          const IValues& meta_arguments) {
   at::AutoDispatchBelowADInplaceOrView guard;
-  for (auto* known : {plain_results, run_structured, run_composite}) {
-    if (std::optional<IValues> results = known(op, meta_arguments)) {
-      return results;
-    }
-  }
-  return std::nullopt;
+  std::optional<IValues> results = run_structured(op, meta_arguments);
+  return results ? results : run_composite(op, meta_arguments);
 }
 
 }  // namespace torch_xla

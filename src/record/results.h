@@ -14,5 +14,8 @@ bool is_structured(const c10::OperatorHandle& op);
 
 // nullopt where only PyTorch's meta kernel tells. Errors about the arguments are PyTorch's.
 std::optional<IValues> results_in_cpp(const c10::OperatorHandle& op, const IValues& meta_arguments);
+// The same where plain_results() has declined already.
+std::optional<IValues> results_of_kernels(const c10::OperatorHandle& op,
+                                          const IValues& meta_arguments);
 
 }  // namespace torch_xla

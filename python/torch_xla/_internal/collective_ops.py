@@ -77,19 +77,26 @@ def _define(
         device = next((t.device for t in tensors if transfer.is_xla_tensor(t)), None)
         if device is None or _is_due(tensors):
             settle()
-            found = exchanged([tensor.detach().cpu() for tensor in tensors], *given)
-            return [result.to(device) for result in found] if device else found
+            results = exchanged([tensor.detach().cpu() for tensor in tensors], *given)
+            return _each_where(tensors, results)
         number = _number(device)
         with torch.no_grad():
             moved = [tensor.detach().to(device) for tensor in tensors]
             *results, following = operator(moved, number.to(device), *given)
             number.copy_(following)
-            return [
-                result.to(tensor.device)
-                for result, tensor in zip(results, tensors[: len(results)], strict=True)
-            ]
+            return _each_where(tensors, results)
 
     return call
+
+
+def _each_where(
+    tensors: Sequence[torch.Tensor], results: Sequence[torch.Tensor]
+) -> list[torch.Tensor]:
+    """Each result on the device of the tensor it is for."""
+    return [
+        result.to(tensor.device)
+        for result, tensor in zip(results, tensors[: len(results)], strict=True)
+    ]
 
 
 def _number(device: torch.device) -> torch.Tensor:
