@@ -32,6 +32,7 @@ from torch import Tensor
 from torch.testing._internal.common_methods_invocations import python_ref_db
 from torch.testing._internal.opinfo.core import BinaryUfuncInfo, OpInfo, SampleInput
 from torch.utils import _pytree as pytree
+from torch_xla.experimental.assume_pure import assume_pure
 
 REFERENCES = {op.formatted_name: op for op in python_ref_db}
 SAMPLES_CONSIDERED = 100
@@ -236,6 +237,35 @@ def second(op: OpInfo, limit: int | None) -> Iterator[Case]:
         yield Case(describe(sample), call)
 
 
+def pure(op: OpInfo, limit: int | None) -> Iterator[Case]:
+    """Gradients of a pure function, of its second call: nothing of the first is left."""
+    if not op.supports_autograd:
+        return
+    for sample in samples_of(op, torch.float32, limit, gradient=True):
+
+        def call(device: str, s: SampleInput = sample) -> Any:
+            leaves, tree = pytree.tree_flatten(Arguments(s, device).fresh())
+
+            def function(*tensors: Tensor) -> Any:
+                rest = iter(tensors)
+                moved = [next(rest) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+                value, args, kwargs = pytree.tree_unflatten(moved, tree)
+                with torch.device(device):
+                    return s.output_process_fn_grad(op(value, *args, **kwargs))
+
+            run = function if device == "cpu" else assume_pure(function)
+            tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+            for _ in range(2):
+                torch.manual_seed(0)
+                outputs = differentiable(pytree.tree_leaves(run(*tensors)))
+                incoming = [incoming_gradient(output) for output in outputs]
+                inputs = differentiable(tensors)
+                gradients = torch.autograd.grad(outputs, inputs, incoming, allow_unused=True)
+            return gradients
+
+        yield Case(describe(sample), call)
+
+
 def more(op: OpInfo, limit: int | None) -> Iterator[Case]:
     """The samples by which PyTorch compares with NumPy: extremal values, many shapes and dtypes."""
     for dtype in (torch.float32, torch.int64, torch.bool, torch.uint8, torch.float16):
@@ -265,6 +295,7 @@ CONTRACTS: dict[str, Callable[[OpInfo, int | None], Iterator[Case]]] = {
     "layout": layouts,
     "scalar": scalars,
     "second": second,
+    "pure": pure,
     "more": more,
     "refs": plain,
 }

@@ -12,6 +12,8 @@ _COMPLEX_HALF = "there are no tensors of ComplexHalf"
 _ORDER = "an out= that is resized gets the order of the result, the CPU's is of columns"
 _STATISTICS = "statistics of 16-bit inputs are float32, as on CUDA and as the meta kernel says"
 _RANDOM = "random numbers are the device's own"
+_ASKS = "values decide what it does or returns, and a traced function has none: it says so"
+_COMPRESSED = "a CSR tensor has no storage"
 _UNREAD = "memory that nobody has written"
 KNOWN_DEVIATIONS: dict[tuple[str, str], str] = {
     ("chalf", "layout"): _COMPLEX_HALF,
@@ -27,6 +29,21 @@ KNOWN_DEVIATIONS: dict[tuple[str, str], str] = {
     ("cholesky", "layout"): "the error of a program has the base type of the CPU's",
     ("normal", "layout"): "standard deviations are not checked",
     ("linalg_vander", "second"): "a gradient of zeros is one, not none",
+    ("cov", "pure"): _ASKS,
+    ("masked_fill", "pure"): _ASKS,
+    ("masked_select", "pure"): _ASKS,
+    ("index_fill", "pure"): _ASKS,
+    ("nn_functional_gaussian_nll_loss", "pure"): _ASKS,
+    ("nn_functional_ctc_loss", "pure"): _ASKS,
+    ("linalg_lstsq_grad_oriented", "pure"): _ASKS,
+    ("linalg_lstsq", "pure"): _ASKS,
+    ("linalg_eig", "pure"): _ASKS,
+    ("narrow", "pure"): _ASKS,
+    ("tensor_split", "pure"): _ASKS,
+    ("to_sparse", "pure"): _ASKS,
+    ("sparse_mm_reduce", "pure"): _COMPRESSED,
+    ("sparse_sampled_addmm", "pure"): _COMPRESSED,
+    ("chalf", "pure"): _COMPLEX_HALF,
     ("native_batch_norm", "more"): _STATISTICS,
     ("_batch_norm_with_update", "more"): _STATISTICS,
     ("_refs_cauchy", "refs"): _RANDOM,
@@ -49,12 +66,13 @@ def test_contract(
     full = request.config.getoption("--full")
     ops = REFERENCES if contract == "refs" else FORMATTED_OPS
     broken = []
-    for name in list(ops)[:: 1 if full else ONE_OF]:
+    every = contract == "pure"  # nothing else looks at these, and they are quick
+    for name in list(ops)[:: 1 if full or every else ONE_OF]:
         if (name, contract) in KNOWN_DEVIATIONS:
             continue
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            outcome = check_contract(ops[name], contract, "xla:0", 3 if full else 1)
+            outcome = check_contract(ops[name], contract, "xla:0", 3 if full else 2 if every else 1)
         if outcome.status not in ("pass", "skip"):
             broken.append(f"{outcome.status} {name}: {outcome.detail}")
     assert not broken, "\n" + "\n".join(broken)

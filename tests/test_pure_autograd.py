@@ -59,6 +59,14 @@ def test_results_of_every_kind() -> None:
     check(lambda a, b: ((h := a * b), h.view(-1), h[0]), x, y)
 
 
+def test_gradients_that_are_parts_of_another_tensor() -> None:
+    x, y = leaf(3, 4), leaf(2, 4)
+    check(lambda a, b: torch.cat([a, b]), x, y)
+    check(lambda a, b: torch.cat([b.flatten(), a.flatten()]) * 2, x, y)
+    check(lambda a, b: torch.hstack([a.t(), b.t()]).relu(), x, y)
+    check(lambda a, b: torch.stack([a[1], b[1]]).exp(), x, y)
+
+
 def test_a_result_that_is_an_argument_is_the_argument() -> None:
     x = leaf(3)
     same, view = assume_pure(lambda a: (a, a.view(3, 1)))(x)
@@ -288,6 +296,7 @@ HOST_FREE: dict[str, Callable[[Tensor], Tensor]] = {
     "prod-dtype": lambda x: x.prod(1, dtype=torch.float64),
     "cumprod": lambda x: x.cumprod(1),
     "kron": lambda x: torch.kron(x, x + 1),
+    "masked_scatter": lambda x: x.masked_scatter(x > 2, (x * 3).square()),
     "tensor_split": lambda x: torch.cat([t * (i + 1) for i, t in enumerate(x.tensor_split(2, 1))]),
 }
 VALUES = {

@@ -165,6 +165,8 @@ def test_complex_arithmetic() -> None:
             values.exp() / 100,
             values.sum(0),
             values.real + values.imag,
+            values / 2,
+            (values + 3 + 3j) / 0,
         ]
 
     assert_same(program, rtol=1e-5, atol=1e-5)

@@ -298,6 +298,7 @@ def test_values_of_another_dtype_fill_a_mask_only() -> None:
 
 CHOICES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "index_select": lambda x, i: x.index_select(-1, i),
+    "index_select_1": lambda x, i: x.reshape(1, -1).index_select(1, i),
     "gather": lambda x, i: x.gather(0, i),
     "take": lambda x, i: x.take(i),
     "put": lambda x, i: x.put_(i, x.new_ones(i.shape)),

@@ -183,8 +183,16 @@ void lower_mul(LowerContext& c) {
   Expr x = operand(c, 0);
   finish(c, x * operand(c, 1));
 }
+// By a number: XLA multiplies complex ones with its reciprocal, and zero's would be no number.
 void lower_div(LowerContext& c) {
   Expr x = operand(c, 0);
+  const std::optional<Number> number = c.window(1) == nullptr ? c.literal(1) : std::nullopt;
+  if (number && c10::isComplexType(x.value().dtype()) && number->to_complex().imag() == 0) {
+    Builder& b = c.b;
+    const Val divisor = b.full(number->to_complex().real(), b.real(x.value()).type());
+    finish(c, {b, b.complex(b.div(b.real(x.value()), divisor), b.div(b.imag(x.value()), divisor))});
+    return;
+  }
   finish(c, x / operand(c, 1));
 }
 

@@ -331,7 +331,7 @@ class Tracer {
       }
       gradient = gradient.resolve_conj().resolve_neg();
       if (!covers_storage(gradient)) {
-        gradient = gradient.contiguous();
+        gradient = gradient.clone(at::MemoryFormat::Contiguous);
       }
       note_outside(gradient);
     }

@@ -1,10 +1,12 @@
 // Gradients whose formulas in PyTorch read a value on the host (is the maximum NaN? is a factor
 // zero?): the same gradients without a read, so that a backward pass neither cuts the graph nor
 // fails in a trace.
+#include "record/registration.h"
 #include "trace/tensor.h"
 
 #include <ATen/ATen.h>
 #include <ATen/WrapDimUtils.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
@@ -201,6 +203,18 @@ Tensor cumprod(c10::DispatchKeySet keys, const Tensor& input, int64_t dim,
                                : CumulativeProduct::apply(input, dim, dtype);
 }
 
+// The chosen elements in their order, then zeros. The others go to a place that is cut off.
+Tensor masked_scatter_backward(const Tensor& gradient, const Tensor& mask, at::IntArrayRef sizes) {
+  at::AutoDispatchBelowADInplaceOrView guard;
+  const int64_t most = c10::multiply_integers(sizes);
+  const Tensor chosen = mask.expand(gradient.sizes()).reshape(-1);
+  const Tensor place = at::where(chosen, chosen.cumsum(0) - 1, most).clamp_max(most);
+  return at::zeros({most + 1}, gradient.options())
+      .scatter(0, place, gradient.reshape(-1))
+      .narrow(0, 0, most)
+      .reshape(sizes);
+}
+
 TORCH_LIBRARY_IMPL(aten, AutogradXLA, m) {
   m.impl("max", &chosen<&at::max, at::_ops::max>);
   m.impl("min", &chosen<&at::min, at::_ops::min>);
@@ -212,5 +226,9 @@ TORCH_LIBRARY_IMPL(aten, AutogradXLA, m) {
 }
 
 }  // namespace
+
+void register_gradients(torch::Library& m) {
+  m.impl("masked_scatter_backward", &masked_scatter_backward);
+}
 
 }  // namespace torch_xla

@@ -82,6 +82,16 @@ std::pair<int64_t, int64_t> bounds(const at::Tensor& index) {
   return {low.item<int64_t>(), high.item<int64_t>()};
 }
 
+int64_t first_outside(const at::Tensor& index, int64_t least, int64_t size) {
+  at::AutoDispatchBelowADInplaceOrView guard;
+  const at::Tensor places = index.to(at::kLong).contiguous();
+  const auto* place = places.const_data_ptr<int64_t>();
+  while (least <= *place && *place < size) {
+    ++place;
+  }
+  return *place;
+}
+
 int64_t size_of(const at::Tensor& self, int64_t dim) {
   return self.dim() == 0 ? 1 : self.size(dim);
 }
@@ -97,6 +107,12 @@ void of_copy(const Misplaced& it) { TORCH_CHECK_INDEX(false, "index_copy_(): ", 
 void of_elements(const Misplaced& it) {
   TORCH_CHECK_INDEX(false, "out of range: tried to access index ", it.index, " on a tensor of ",
                     it.size, " elements.");
+}
+
+void of_selection(const Misplaced& it) {
+  TORCH_CHECK(it.rank == 1 || it.dim != 1, "INDICES element is out of DATA bounds, id=", it.index,
+              " axis_dim=", it.size);
+  in_self(it);
 }
 
 void of_addition(const Misplaced& it) { it.rank <= 1 ? in_self(it) : as_runtime_error(it); }
@@ -122,7 +138,7 @@ void check(const PlaceRule& rule, const at::Tensor& given, const at::Tensor& sel
   if (is_xla(given) && env::flag("TORCH_XLA_CHECK_INDICES")) {
     return;  // programs check, and say where
   }
-  rule.refuse({low < least || low >= size ? low : high, dim, size, self.dim()});
+  rule.refuse({first_outside(index, least, size), dim, size, self.dim()});
 }
 
 // x[i, j, ...]: a mask is an index for as many dimensions as it has.
@@ -184,7 +200,7 @@ const PlaceRule* find_place_rule(std::string_view op) {
       {"aten::_unsafe_index_put", {true, &plainly}},
       {"aten::_index_put_impl", {true, &plainly}},
       {"aten::index_fill", {true, &plainly}},
-      {"aten::index_select", {false, &in_self}},
+      {"aten::index_select", {false, &of_selection}},
       {"aten::index_copy", {false, &of_copy}},
       {"aten::index_add", {false, &of_addition}},
       {"aten::index_reduce", {false, &of_reduction}},

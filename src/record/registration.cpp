@@ -73,6 +73,7 @@ TORCH_LIBRARY_IMPL(aten, XLA, m) {
   register_batch_norm(m);
   register_device_kernels(m);
   register_grouped_mm(m);
+  register_gradients(m);
   register_histogram(m);
   register_traced_convolutions(m);
   register_jagged_tensors(m);

@@ -18,6 +18,7 @@ void register_attention(torch::Library& m);
 void register_batch_norm(torch::Library& m);
 void register_device_kernels(torch::Library& m);
 void register_grouped_mm(torch::Library& m);
+void register_gradients(torch::Library& m);
 void register_histogram(torch::Library& m);
 void register_traced_convolutions(torch::Library& m);
 void register_jagged_tensors(torch::Library& m);
