@@ -251,11 +251,14 @@ class Filler:
         owner = self.first if self.first._base is None else self.first._base
         # Some losses leave what they summed behind their result.
         used = (max(places_of(owner), default=-1) + 1) * owner.element_size()
-        elements = min(self.first.untyped_storage().nbytes(), used) // self.first.element_size()
+        held = self.first.untyped_storage().nbytes()
+        elements = min(held, used) // self.first.element_size()
         sizes = [self.rng.randint(1, 3) for _ in range(self.rng.randint(0, 3))]
         strides = [self.rng.choice([0, 1, 1, 2, 3, 4]) for _ in sizes]
         needed = sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True))
         offset = self.rng.randint(0, max(elements - 1 - needed, 0))
+        if elements <= offset + needed < held // self.first.element_size():
+            raise NoFit
         return f"{sizes}, {strides}, {offset}"
 
     def field_apart(self) -> str:
