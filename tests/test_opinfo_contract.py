@@ -30,7 +30,6 @@ KNOWN_DEVIATIONS: dict[tuple[str, str], str] = {
     ("normal", "layout"): "standard deviations are not checked",
     ("linalg_vander", "second"): "a gradient of zeros is one, not none",
     ("cov", "pure"): _ASKS,
-    ("masked_fill", "pure"): _ASKS,
     ("masked_select", "pure"): _ASKS,
     ("index_fill", "pure"): _ASKS,
     ("nn_functional_gaussian_nll_loss", "pure"): _ASKS,

@@ -325,6 +325,33 @@ def test_gradients_that_read_nothing(
     torch.testing.assert_close(gradients("xla", assume_pure(function)), expected)
 
 
+LEARNT: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+    "assigned": lambda x, m, token: x.clone().index_put_((m,), token),
+    "assigned-row": lambda x, m, token: x.index_put((m,), token[None]),
+    "view": lambda x, m, token: (y := x * 2, y[1].index_put_((m[1],), token), y)[-1],
+    "masked_fill": lambda x, m, token: x.masked_fill(m[..., None], token[1]),
+    "masked_fill_": lambda x, m, token: (x + 1).masked_fill_(m[..., None], token[1]),
+}
+
+
+@pytest.mark.parametrize("name", LEARNT)
+def test_a_learnt_value_under_a_mask_reads_nothing(name: str) -> None:
+    def run(device: str, wrapped: Callable[..., Tensor], mask: list[list[bool]]) -> list[Tensor]:
+        x = torch.arange(24.0, device=device).reshape(2, 3, 4).requires_grad_()
+        token = torch.arange(4.0, device=device).requires_grad_()
+        result = wrapped(x, torch.tensor(mask, device=device), token)
+        gradients = torch.autograd.grad((result.square() * x.detach()).sum(), (x, token))
+        return [tensor.detach().cpu() for tensor in (result, *gradients)]
+
+    pure = assume_pure(LEARNT[name])
+    for mask in ([[True, False, True], [False, True, True]], [[False] * 3] * 2):
+        expected = run("cpu", LEARNT[name], mask)
+        for wrapped in (LEARNT[name], pure):
+            before = Work.so_far()
+            torch.testing.assert_close(run("xla", wrapped, mask), expected)
+            assert Work.so_far().since(before).device_to_host == len(expected)
+
+
 def test_kron_with_a_closed_over_weight() -> None:
     def weights(device: str, decorate: Callable[..., Any]) -> list[Tensor]:
         x = torch.ones(2, 3, device=device)

@@ -5,6 +5,7 @@
 #include "trace/tensor.h"
 
 #include <ATen/ATen.h>
+#include <ATen/ExpandUtils.h>
 #include <ATen/WrapDimUtils.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -173,10 +174,10 @@ bool is_transformed(const Tensor& input) {
 
 // PyTorch's own autograd kernel of the operator.
 template <typename Operator, typename... Arguments>
-auto with_its_own_gradient(c10::DispatchKeySet keys, const Arguments&... arguments) {
+decltype(auto) with_its_own_gradient(c10::DispatchKeySet keys, Arguments&&... arguments) {
   const c10::DispatchKeySet own =
       c10::DispatchKeySet(c10::DispatchKey::AutogradOther) | (keys & c10::after_autograd_keyset);
-  return Operator::redispatch(own, arguments...);
+  return Operator::redispatch(own, std::forward<Arguments>(arguments)...);
 }
 
 template <Tensor (*kOperator)(const Tensor&), typename Operator>
@@ -203,6 +204,70 @@ Tensor cumprod(c10::DispatchKeySet keys, const Tensor& input, int64_t dim,
                                : CumulativeProduct::apply(input, dim, dtype);
 }
 
+// x[mask] = token: PyTorch selects the gradients of the token, of which there are as many as the
+// mask has places. Those of a choice between the token and x need no number.
+bool is_learnt(const Tensor& self, const Tensor& mask, const Tensor& value) {
+  return at::GradMode::is_enabled() && value.requires_grad() && !is_transformed(self) &&
+         !is_transformed(value) && value.scalar_type() == self.scalar_type() &&
+         mask.scalar_type() == at::kBool && mask.device() == self.device() &&
+         value.device() == self.device();
+}
+
+Tensor masked_fill(c10::DispatchKeySet keys, const Tensor& self, const Tensor& mask,
+                   const Tensor& value) {
+  return value.dim() == 0 && is_learnt(self, mask, value)
+             ? at::where(mask, value, self)
+             : with_its_own_gradient<at::_ops::masked_fill_Tensor>(keys, self, mask, value);
+}
+
+Tensor& masked_fill_(c10::DispatchKeySet keys, Tensor& self, const Tensor& mask,
+                     const Tensor& value) {
+  if (value.dim() == 0 && is_learnt(self, mask, value)) {
+    return self.copy_(at::where(mask, value, self));
+  }
+  with_its_own_gradient<at::_ops::masked_fill__Tensor>(keys, self, mask, value);
+  return self;
+}
+
+using Indices = c10::List<std::optional<Tensor>>;
+
+// x with one value for all places of its first dimensions that one mask chooses, or an undefined
+// tensor.
+Tensor choice(const Tensor& self, const Indices& indices, const Tensor& values, bool accumulate) {
+  const std::optional<Tensor> mask = indices.size() == 1 ? indices.get(0) : std::nullopt;
+  if (accumulate || !mask || !mask->defined() || mask->dim() > self.dim() ||
+      mask->sizes() != self.sizes().slice(0, mask->dim()) || !is_learnt(self, *mask, values)) {
+    return {};
+  }
+  const auto rest = self.sizes().slice(mask->dim());
+  const bool one = values.dim() == static_cast<int64_t>(rest.size()) + 1 && values.size(0) == 1;
+  const Tensor value = one ? values.squeeze(0) : values;
+  if (!at::is_expandable_to(value.sizes(), rest)) {
+    return {};
+  }
+  std::vector<int64_t> sizes = mask->sizes().vec();
+  sizes.resize(self.dim(), 1);
+  return at::where(mask->reshape(sizes), value, self);
+}
+
+Tensor index_put(c10::DispatchKeySet keys, const Tensor& self, const Indices& indices,
+                 const Tensor& values, bool accumulate) {
+  const Tensor chosen = choice(self, indices, values, accumulate);
+  return chosen.defined()
+             ? chosen
+             : with_its_own_gradient<at::_ops::index_put>(keys, self, indices, values, accumulate);
+}
+
+Tensor& index_put_(c10::DispatchKeySet keys, Tensor& self, const Indices& indices,
+                   const Tensor& values, bool accumulate) {
+  const Tensor chosen = choice(self, indices, values, accumulate);
+  if (chosen.defined()) {
+    return self.copy_(chosen);
+  }
+  with_its_own_gradient<at::_ops::index_put_>(keys, self, indices, values, accumulate);
+  return self;
+}
+
 // The chosen elements in their order, then zeros. The others go to a place that is cut off.
 Tensor masked_scatter_backward(const Tensor& gradient, const Tensor& mask, at::IntArrayRef sizes) {
   at::AutoDispatchBelowADInplaceOrView guard;
@@ -216,6 +281,10 @@ Tensor masked_scatter_backward(const Tensor& gradient, const Tensor& mask, at::I
 }
 
 TORCH_LIBRARY_IMPL(aten, AutogradXLA, m) {
+  m.impl("masked_fill.Tensor", &masked_fill);
+  m.impl("masked_fill_.Tensor", &masked_fill_);
+  m.impl("index_put", &index_put);
+  m.impl("index_put_", &index_put_);
   m.impl("max", &chosen<&at::max, at::_ops::max>);
   m.impl("min", &chosen<&at::min, at::_ops::min>);
   m.impl("median", &chosen<&at::median, at::_ops::median>);
