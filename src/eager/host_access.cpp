@@ -17,9 +17,11 @@ constexpr size_t kFewEntries = 12;
 
 // The frame of a storage, as the tensor that covers it sees it; flat if none does.
 TensorType frame_of(const at::Tensor& tensor, size_t storage_nbytes) {
-  bool covers = tensor.storage_offset() == 0 && tensor.nbytes() == storage_nbytes &&
-                is_dense_permutation(tensor.sizes(), tensor.strides());
-  if (covers) {
+  const bool covers = tensor.storage_offset() == 0 && tensor.nbytes() == storage_nbytes;
+  if (covers && tensor.is_contiguous()) {
+    return {tensor.scalar_type(), Dims(tensor.sizes().begin(), tensor.sizes().end())};
+  }
+  if (covers && is_dense_permutation(tensor.sizes(), tensor.strides())) {
     return make_output_spec(tensor.scalar_type(), tensor.sizes(), tensor.strides()).frame;
   }
   return {tensor.scalar_type(), {static_cast<int64_t>(storage_nbytes / tensor.element_size())}};

@@ -19,16 +19,34 @@ namespace torch_xla {
 
 namespace {
 
-at::Tensor window_tensor(c10::Storage memory, const Window& window) {
-  return cpu_tensor(std::move(memory), window.dtype, window.sizes, window.strides, window.offset);
+// Values are tensors on their memory, with the sizes that whoever made them gave them: what reads
+// the same window takes the tensor as it is.
+using NodeValues = c10::SmallVector<at::Tensor, 4>;
+
+// The operand as the node reads it.
+at::Tensor operand_window(at::Tensor value, const Signature& signature, size_t operand,
+                          c10::ArrayRef<Number> numbers) {
+  const Window& window = signature.operands[operand];
+  const int64_t offset = window.start >= 0 ? numbers[window.start].integer : window.offset;
+  const c10::TensorImpl& impl = *value.unsafeGetTensorImpl();
+  if (impl.storage_offset() == offset && value.scalar_type() == window.dtype &&
+      impl.sizes() == c10::IntArrayRef(window.sizes) &&
+      impl.strides() == c10::IntArrayRef(window.strides)) {
+    return value;
+  }
+  return cpu_tensor(value.storage(), window.dtype, window.sizes, window.strides, offset);
 }
 
 c10::Storage bytes_of(const TensorType& type) {
   return allocate_on_host(static_cast<size_t>(type.nbytes()));
 }
 
-at::Tensor output_tensor(const c10::Storage& memory, const OutputSpec& spec) {
-  return cpu_tensor(memory, spec.dtype, spec.sizes, spec.strides, 0);
+at::Tensor frame_tensor(c10::Storage memory, const TensorType& type) {
+  return cpu_tensor(std::move(memory), type.dtype, type.dims, row_major_strides(type.dims), 0);
+}
+
+at::Tensor output_tensor(c10::Storage memory, const OutputSpec& spec) {
+  return cpu_tensor(std::move(memory), spec.dtype, spec.sizes, spec.strides, 0);
 }
 
 bool same_strides(const at::Tensor& tensor, const OutputSpec& spec) {
@@ -50,9 +68,9 @@ bool is_the_output(const at::Tensor& result, const OutputSpec& spec) {
          storage.data_ptr().get_deleter() == c10::GetCPUAllocator()->raw_deleter();
 }
 
-c10::Storage memory_of(at::Tensor result, const OutputSpec& spec, const Signature& signature) {
+at::Tensor output_value(at::Tensor result, const OutputSpec& spec, const Signature& signature) {
   if (!spec.defined || spec.frame.numel() == 0) {
-    return bytes_of(spec.frame);
+    return output_tensor(bytes_of(spec.frame), spec);
   }
   if (!result.defined() || result.layout() != c10::kStrided ||
       result.sizes() != c10::IntArrayRef(spec.sizes)) {
@@ -60,16 +78,17 @@ c10::Storage memory_of(at::Tensor result, const OutputSpec& spec, const Signatur
                            " gives another shape than was recorded");
   }
   if (is_the_output(result, spec)) {
-    return result.storage();
+    return result;
   }
-  c10::Storage memory = bytes_of(spec.frame);
-  output_tensor(memory, spec).copy_(result);
-  return memory;
+  at::Tensor value = output_tensor(bytes_of(spec.frame), spec);
+  value.copy_(result);
+  return value;
 }
 
-// Memory of this run's own that nothing else reads.
-bool is_free(const c10::Storage& memory, size_t nbytes) {
-  return memory.use_count() == 1 && memory.nbytes() == nbytes &&
+// In memory of this run's own that nothing else reads.
+bool is_free(const at::Tensor& value, size_t nbytes) {
+  const c10::Storage& memory = value.storage();
+  return value.use_count() == 1 && memory.use_count() == 1 && memory.nbytes() == nbytes &&
          memory.data_ptr().get_deleter() == c10::GetCPUAllocator()->raw_deleter();
 }
 
@@ -77,7 +96,7 @@ bool is_free(const c10::Storage& memory, size_t nbytes) {
 bool may_become(const at::Tensor& operand, const OutputSpec& spec) {
   return spec.defined && operand.scalar_type() == spec.dtype && operand.storage_offset() == 0 &&
          operand.sizes() == c10::IntArrayRef(spec.sizes) && same_strides(operand, spec) &&
-         is_free(operand.storage(), static_cast<size_t>(spec.frame.nbytes()));
+         is_free(operand, static_cast<size_t>(spec.frame.nbytes()));
 }
 
 // What the user has to know of, rather than a type that this kernel does not take: an index that
@@ -148,7 +167,10 @@ class Interpreter {
       first_.push_back(values);
       values += entry.node->signature->outputs.size();
     }
-    values_ = std::move(inputs);
+    values_.reserve(values);
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      values_.push_back(frame_tensor(std::move(inputs[i]), graph.inputs[i]->type(0)));
+    }
     values_.resize(values);
     uses_.resize(values, 0);
     counted_.resize(values, 0);
@@ -225,7 +247,7 @@ class Interpreter {
   }
 
   // The value for one of its uses, the last of which takes it.
-  c10::Storage take(size_t value) {
+  at::Tensor take(size_t value) {
     return --uses_[value] == 0 ? std::move(values_[value]) : values_[value];
   }
 
@@ -240,7 +262,7 @@ class Interpreter {
   // Inputs that are nobody else's any more.
   void count_given_up() {
     for (size_t i = 0; i < graph_.inputs.size(); ++i) {
-      if (values_[i] && values_[i].use_count() == 1) {
+      if (values_[i].defined() && values_[i].storage().use_count() == 1) {
         count(i, graph_.inputs[i]->type(0).nbytes());
       }
     }
@@ -248,7 +270,7 @@ class Interpreter {
 
   // An output: an input, or a value given out twice, is copied.
   c10::Storage own(size_t value, const TensorType& type) {
-    c10::Storage memory = take(value);
+    c10::Storage memory = take(value).storage();
     if (value >= graph_.inputs.size() && uses_[value] == 0) {
       return memory;
     }
@@ -262,28 +284,27 @@ class Interpreter {
     const Signature& signature = *entry.node->signature;
     const c10::ArrayRef<GraphValue> given(graph_.operands.data() + entry.first_operand,
                                           entry.node->operands.size());
-    std::vector<c10::Storage> operands;
+    NodeValues operands;
     c10::SmallVector<const void*, 8> bytes;  // of each
-    operands.reserve(given.size());
-    bytes.reserve(given.size());
     for (GraphValue operand : given) {
       operands.push_back(take(index(operand)));
-      bytes.push_back(operands.back().data());
-      if (reads_as_bools(signature, operands.size() - 1, graph_.type(operand))) {
-        operands.back() = as_bools(operands.back());
-      }
+      bytes.push_back(operands.back().storage().data());
     }
     const c10::ArrayRef<Number> numbers(numbers_.data() + entry.first_number,
                                         entry.node->numbers.size());
-    std::vector<c10::Storage> results =
-        signature.computation
-            ? run_computation(*signature.computation, std::move(operands),
-                              {.memory = how_.memory,
-                               .numbers = numbers,
-                               .nothing_fails = last_to_fail ? how_.nothing_fails : nullptr})
-            : compute(signature, std::move(operands), numbers);
+    for (size_t i = 0; i < given.size(); ++i) {
+      if (reads_as_bools(signature, i, graph_.type(given[i]))) {
+        const Window window = window_of_operand(signature, i, numbers);
+        operands[i] = cpu_tensor(as_bools(operands[i].storage()), DType::Bool, window.sizes,
+                                 window.strides, window.offset);
+      }
+    }
+    NodeValues results = signature.computation
+                             ? call_computation(signature, operands, numbers, last_to_fail)
+                             : compute(signature, operands, numbers);
+    operands.clear();
     for (size_t i = 0; i < results.size(); ++i) {
-      const auto same = std::find(bytes.begin(), bytes.end(), results[i].data());
+      const auto same = std::find(bytes.begin(), bytes.end(), results[i].storage().data());
       if (same != bytes.end()) {  // in place
         count(index(given[static_cast<size_t>(same - bytes.begin())]), 0);
       }
@@ -305,47 +326,65 @@ class Interpreter {
            signature.operands[operand].dtype == DType::Bool;
   }
 
-  static std::vector<c10::Storage> compute(const Signature& signature,
-                                           std::vector<c10::Storage> operands,
-                                           c10::ArrayRef<Number> numbers) {
-    if (signature.lower == &lower_zeros) {
-      return {zeros(signature.outputs[0].frame)};
+  // What follows takes the operands.
+  NodeValues call_computation(const Signature& signature, NodeValues& operands,
+                              c10::ArrayRef<Number> numbers, bool last_to_fail) const {
+    std::vector<c10::Storage> memories;
+    for (at::Tensor& operand : operands) {
+      memories.push_back(operand.storage());
+      operand.reset();
     }
-    if (signature.lower == &lower_write) {
-      return {write(signature, std::move(operands), numbers)};
+    memories = run_computation(*signature.computation, std::move(memories),
+                               {.memory = how_.memory,
+                                .numbers = numbers,
+                                .nothing_fails = last_to_fail ? how_.nothing_fails : nullptr});
+    NodeValues results;
+    for (size_t i = 0; i < memories.size(); ++i) {
+      results.push_back(frame_tensor(std::move(memories[i]), signature.outputs[i].frame));
     }
-    if (signature.lower == &lower_read) {
-      return {memory_of(window_tensor(operands[0], window_of_operand(signature, 0, numbers)),
-                        signature.outputs[0], signature)};
-    }
-    return signature.random ? draw(signature, operands, numbers)
-                            : call(signature, std::move(operands), numbers);
+    return results;
   }
 
-  static c10::Storage zeros(const TensorType& type) {
-    c10::Storage memory = bytes_of(type);
+  static NodeValues compute(const Signature& signature, NodeValues& operands,
+                            c10::ArrayRef<Number> numbers) {
+    if (signature.lower == &lower_zeros) {
+      return {zeros(signature.outputs[0])};
+    }
+    if (signature.lower == &lower_write) {
+      return {write(signature, operands, numbers)};
+    }
+    if (signature.lower == &lower_read) {
+      return {output_value(operand_window(operands[0], signature, 0, numbers), signature.outputs[0],
+                           signature)};
+    }
+    return signature.random ? draw(signature, operands, numbers)
+                            : call(signature, operands, numbers);
+  }
+
+  static at::Tensor zeros(const OutputSpec& spec) {
+    c10::Storage memory = bytes_of(spec.frame);
     std::memset(memory.mutable_data(), 0, memory.nbytes());
-    return memory;
+    return output_tensor(std::move(memory), spec);
   }
 
   // Operand 0 with its window replaced by operand 1; in place if nothing else needs it.
-  static c10::Storage write(const Signature& signature, std::vector<c10::Storage> operands,
-                            c10::ArrayRef<Number> numbers) {
+  static at::Tensor write(const Signature& signature, NodeValues& operands,
+                          c10::ArrayRef<Number> numbers) {
     const auto nbytes = static_cast<size_t>(signature.outputs[0].frame.nbytes());
-    c10::Storage memory = std::move(operands[0]);
-    if (!is_free(memory, nbytes)) {
+    at::Tensor written = std::move(operands[0]);
+    if (!is_free(written, nbytes)) {
       c10::Storage copy = allocate_on_host(nbytes);
-      const size_t known = std::min(nbytes, memory.nbytes());
+      const size_t known = std::min(nbytes, written.storage().nbytes());
       auto* bytes = static_cast<char*>(copy.mutable_data());
       if (known > 0) {
-        std::memcpy(bytes, memory.data(), known);
+        std::memcpy(bytes, written.storage().data(), known);
       }
       std::memset(bytes + known, 0, nbytes - known);
-      memory = std::move(copy);
+      written = output_tensor(std::move(copy), signature.outputs[0]);
     }
-    overwrite(window_tensor(memory, window_of_operand(signature, 0, numbers)),
-              window_tensor(operands[1], window_of_operand(signature, 1, numbers)));
-    return memory;
+    overwrite(operand_window(written, signature, 0, numbers),
+              operand_window(operands[1], signature, 1, numbers));
+    return written;
   }
 
   // Of what is written to an expanded dimension the last stays.
@@ -359,27 +398,19 @@ class Interpreter {
     window.copy_(update);
   }
 
-  static std::vector<at::Tensor> windows(const Signature& signature,
-                                         std::vector<c10::Storage> operands,
-                                         c10::ArrayRef<Number> numbers) {
-    std::vector<at::Tensor> tensors;
-    const size_t count = operands.size() - (signature.random ? 1 : 0);
-    tensors.reserve(count);
-    for (size_t i = 0; i < count; ++i) {
-      tensors.push_back(
-          window_tensor(std::move(operands[i]), window_of_operand(signature, i, numbers)));
+  static void make_windows(const Signature& signature, NodeValues& operands,
+                           c10::ArrayRef<Number> numbers) {
+    for (size_t i = 0; i < operands.size(); ++i) {
+      operands[i] = operand_window(std::move(operands[i]), signature, i, numbers);
     }
-    return tensors;
   }
 
-  static std::vector<c10::Storage> memories_of(std::vector<at::Tensor> results,
-                                               const Signature& signature) {
-    std::vector<c10::Storage> memories;
-    memories.reserve(signature.outputs.size());
+  static NodeValues values_of(std::vector<at::Tensor> results, const Signature& signature) {
+    NodeValues values;
     for (size_t i = 0; i < results.size(); ++i) {
-      memories.push_back(memory_of(std::move(results[i]), signature.outputs[i], signature));
+      values.push_back(output_value(std::move(results[i]), signature.outputs[i], signature));
     }
-    return memories;
+    return values;
   }
 
   static std::shared_ptr<const KernelCall> kernel_of(const Signature& signature) {
@@ -390,30 +421,28 @@ class Interpreter {
     return kernel;
   }
 
-  static std::vector<c10::Storage> call(const Signature& signature,
-                                        std::vector<c10::Storage> operands,
-                                        c10::ArrayRef<Number> numbers) {
+  static NodeValues call(const Signature& signature, NodeValues& tensors,
+                         c10::ArrayRef<Number> numbers) {
     const std::shared_ptr<const KernelCall> found = kernel_of(signature);
     const KernelCall& kernel = *found;
-    const std::vector<at::Tensor> tensors = windows(signature, std::move(operands), numbers);
+    make_windows(signature, tensors, numbers);
     std::vector<at::Tensor> results;
     try {
       const int32_t reused = kernel.overwritable();
       if (reused >= 0 && may_become(tensors[reused], signature.outputs[0])) {
         kernel.run_in_place(kernel.arguments(tensors, numbers));
-        return {tensors[reused].storage()};
+        return {std::move(tensors[reused])};
       }
       results = kernel.run(kernel.arguments(tensors, numbers));
     } catch (const c10::Error&) {
       results = run_widened(kernel, tensors, numbers);
     }
-    return memories_of(std::move(results), signature);
+    return values_of(std::move(results), signature);
   }
 
   // Some kernels refuse 16-bit tensors, or mixtures with 32-bit ones that a program accepts: there
   // it computes in 32 bits and rounds. To be called where the kernel refused.
-  static std::vector<at::Tensor> run_widened(const KernelCall& kernel,
-                                             std::vector<at::Tensor> tensors,
+  static std::vector<at::Tensor> run_widened(const KernelCall& kernel, NodeValues& tensors,
                                              c10::ArrayRef<Number> numbers) {
     bool widened = false;
     for (at::Tensor& tensor : tensors) {
@@ -429,41 +458,42 @@ class Interpreter {
   }
 
   // A random operator: its last operand and last output are the generator's state.
-  static std::vector<c10::Storage> draw(const Signature& signature,
-                                        const std::vector<c10::Storage>& operands,
-                                        c10::ArrayRef<Number> numbers) {
-    const TensorType& type = signature.outputs.back().frame;
-    c10::Storage state = bytes_of(type);
-    std::memcpy(state.mutable_data(), operands.back().data(), state.nbytes());
-    auto* words = static_cast<uint64_t*>(state.mutable_data());
-    const std::vector<at::Tensor> tensors = windows(signature, operands, numbers);
+  static NodeValues draw(const Signature& signature, NodeValues& operands,
+                         c10::ArrayRef<Number> numbers) {
+    at::Tensor state =
+        output_tensor(bytes_of(signature.outputs.back().frame), signature.outputs.back());
+    std::memcpy(state.mutable_data_ptr(), operands.back().storage().data(), state.nbytes());
+    auto* words = static_cast<uint64_t*>(state.mutable_data_ptr());
+    operands.pop_back();
+    make_windows(signature, operands, numbers);
     std::vector<at::Tensor> results;
     if (signature.tier == Tier::Direct) {
       if (!is_drawn(signature)) {
         throw NotInterpretable("the random operator " + signature.op + " needs a program");
       }
-      results = draw_as_lowered(signature, tensors, numbers, words, /*checks=*/true);
+      results = draw_as_lowered(signature, {operands.begin(), operands.end()}, numbers, words,
+                                /*checks=*/true);
     } else {
       const std::shared_ptr<const KernelCall> found = kernel_of(signature);
       const KernelCall& kernel = *found;
-      torch::jit::Stack arguments = kernel.arguments(tensors, numbers);
+      torch::jit::Stack arguments = kernel.arguments(operands, numbers);
       kernel.seed(arguments, words);
       results = kernel.run(std::move(arguments));
       ++words[1];
     }
-    std::vector<c10::Storage> memories = memories_of(std::move(results), signature);
-    memories.resize(signature.outputs.size() - 1);
-    memories.push_back(std::move(state));
-    return memories;
+    NodeValues values = values_of(std::move(results), signature);
+    values.resize(signature.outputs.size() - 1);
+    values.push_back(std::move(state));
+    return values;
   }
 
   const Graph& graph_;
   const Interpretation& how_;
-  std::vector<Number> numbers_;       // the graph's, as this run has them
-  std::vector<c10::Storage> values_;  // inputs, then the nodes' outputs
-  std::vector<size_t> first_;         // per node: its first output
-  std::vector<uint32_t> uses_;        // per value: still to come
-  std::vector<int64_t> counted_;      // per value: bytes
+  std::vector<Number> numbers_;     // the graph's, as this run has them
+  std::vector<at::Tensor> values_;  // inputs, then the nodes' outputs
+  std::vector<size_t> first_;       // per node: its first output
+  std::vector<uint32_t> uses_;      // per value: still to come
+  std::vector<int64_t> counted_;    // per value: bytes
 };
 
 }  // namespace

@@ -9,11 +9,11 @@ Runs runs_of(c10::ArrayRef<int64_t> sizes, c10::ArrayRef<int64_t> strides) {
   Runs dims;
   for (size_t i = 0; i < sizes.size(); ++i) {
     if (sizes[i] > 1 && strides[i] != 0) {
-      dims.push_back({sizes[i], strides[i]});
+      const auto after = std::find_if(dims.begin(), dims.end(),
+                                      [&](const Run& run) { return run.stride < strides[i]; });
+      dims.insert(after, {sizes[i], strides[i]});
     }
   }
-  std::stable_sort(dims.begin(), dims.end(),
-                   [](const Run& x, const Run& y) { return x.stride > y.stride; });
   Runs runs;
   for (const Run& dim : dims) {
     if (!runs.empty() && runs.back().stride == dim.count * dim.stride) {

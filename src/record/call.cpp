@@ -221,12 +221,8 @@ class Reader {
     call_.device = index;
     word(10);
     word(static_cast<int64_t>(tensor.scalar_type()) << 32 | tensor.dim());
-    for (int64_t size : tensor.sizes()) {
-      word(size);
-    }
-    for (int64_t stride : tensor.strides()) {
-      word(stride);
-    }
+    call_.key.append(tensor.sizes().begin(), tensor.sizes().end());
+    call_.key.append(tensor.strides().begin(), tensor.strides().end());
     // Where a window begins that could begin elsewhere is a number of the node.
     Leeway leeway = leeway_of(*tensor.unsafeGetTensorImpl());
     word(leeway.extent > 0     ? -(4 * leeway.extent + static_cast<int64_t>(leeway.lies))

@@ -104,9 +104,11 @@ struct Target {
   bool fresh = true;
 };
 
-std::vector<Target> make_targets(const OpInfo& info, const CallPlan& plan, int device,
-                                 c10::ArrayRef<c10::IValue> arguments) {
-  std::vector<Target> targets(plan.results.size());
+using Targets = c10::SmallVector<Target, 2>;
+
+Targets make_targets(const OpInfo& info, const CallPlan& plan, int device,
+                     c10::ArrayRef<c10::IValue> arguments) {
+  Targets targets(plan.results.size());
   for (size_t i = 0; i < plan.results.size(); ++i) {
     const CallPlan::Result& result = plan.results[i];
     if (result.output < 0) {
@@ -137,9 +139,8 @@ const at::Generator& generator_of(const Call& call) {
 }
 
 // The only part under the trace lock: operand values in, result values out.
-void link(const CallPlan& plan, const Call& call, const NodePtr& node,
-          const std::vector<Target>& targets, const at::Generator& generator,
-          const at::Tensor& generator_state) {
+void link(const CallPlan& plan, const Call& call, const NodePtr& node, const Targets& targets,
+          const at::Generator& generator, const at::Tensor& generator_state) {
   TraceLock lock;
   for (size_t i = 0; i < call.tensors.size(); ++i) {
     if (plan.is_operand[i]) {
@@ -182,7 +183,7 @@ void run_pending_operands(const Call& call) {
   }
 }
 
-void run_at_once(const std::vector<Target>& targets, const at::Tensor& generator_state) {
+void run_at_once(const Targets& targets, const at::Tensor& generator_state) {
   std::vector<StatePtr> states;
   for (const Target& target : targets) {
     if (target.tensor.defined()) {
@@ -195,9 +196,9 @@ void run_at_once(const std::vector<Target>& targets, const at::Tensor& generator
   run_eagerly(states);
 }
 
-void push_returns(const OpInfo& info, const CallPlan& plan, std::vector<Target>& targets,
-                  size_t argument_count, torch::jit::Stack* stack) {
-  torch::jit::Stack returns;
+void push_returns(const OpInfo& info, const CallPlan& plan, Targets& targets, size_t argument_count,
+                  torch::jit::Stack* stack) {
+  c10::SmallVector<c10::IValue, 2> returns;
   size_t next = 0;
   size_t fresh = 0;
   for (int alias : info.return_alias) {
@@ -319,7 +320,7 @@ void record_op(OpInfo& info, torch::jit::Stack* stack) {
     generator_state = xla_generator(generator).state_tensor();
   }
   NodePtr node = make_op_node(plan, call);
-  std::vector<Target> targets = make_targets(info, plan, call.device, arguments);
+  Targets targets = make_targets(info, plan, call.device, arguments);
   link(plan, call, node, targets, generator, generator_state);
   if (mode == eager::Mode::Programs) {
     run_at_once(targets, generator_state);
