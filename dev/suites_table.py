@@ -193,10 +193,18 @@ SUITES = {
         "tests/test_*.py",
         source="src",
         without=("fsdp", "wds"),
-        theirs=dict.fromkeys(
-            ("test_naflex", "test_clap_task"),
-            "open_clip makes models on the CPU where no device is named",
-        ),
+        theirs={
+            "transform_image_dict": "`isinstance(image, torch.ByteTensor)` is the CPU's",
+            "via_scheduler": "its generator is the CPU's",
+            "test_default_chunked": "its generator is the CPU's",
+            "reference_forward": "its generator is the CPU's",
+            "tie_ranking": "`torch.Tensor(…)` or the CPU by name makes what it compares",
+            "test_training": "PyTorch's `RandomSampler` has a generator of the CPU",
+            **dict.fromkeys(
+                ("gen", "Gen", "naflexclap", "forward_and_encode", "clap_task", "overfit", "fused"),
+                "open_clip makes models on the CPU where no device is named",
+            ),
+        },
         default_device=True,
         tests_a_file=2,
     ),
@@ -328,7 +336,14 @@ SUITES = {
         tests_a_file=4,
     ),
     "vit-pytorch": Suite("tests/test_*.py", default_device=True),
-    "normalizing-flows": Suite("normflows/**/*_test.py", default_device=True, tests_a_file=3),
+    "normalizing-flows": Suite(
+        "normflows/**/*_test.py",
+        theirs={
+            "ResidualTest": "`torch.Tensor(sizes)` makes its weights on the CPU",
+        },
+        default_device=True,
+        tests_a_file=3,
+    ),
     "torchcde": Suite("test/test_*.py", default_device=True, tests_a_file=4),
     "tensorly": Suite(
         "tensorly/**/test_*.py",
@@ -340,29 +355,73 @@ SUITES = {
         """tests/nn/checkpoint/test_*.py tests/nn/misc/test_*.py tests/nn/moe/test_*.py
         tests/nn/wrap/test_*.py tests/optim/test_*.py tests/experimental/nn/test_*.py
         tests/utils/test_*.py""",
+        theirs={
+            "test_forward_cpu": "it expects the CPU's random numbers",
+            "adascale": "`torch.Tensor(…)` is the CPU's",
+            "layerwise": "`torch.Tensor(…)` is the CPU's",
+            "test_linear_model": "`torch.Tensor(…)` is the CPU's",
+            "test_grad_accum": "`torch.Tensor(…)` is the CPU's",
+            "test_scale_not_equal": "`torch.Tensor(…)` is the CPU's",
+        },
         default_device=True,
         tests_a_file=3,
     ),
-    "norse": Suite("norse/torch/**/test_*.py", default_device=True, tests_a_file=2),
+    "norse": Suite(
+        "norse/torch/**/test_*.py",
+        theirs={
+            "lif_correlation": "its data are on the CPU by name",
+            "nir_import": "NIR's weights are NumPy's, on the CPU",
+        },
+        default_device=True,
+        tests_a_file=2,
+    ),
     "PyTorch-Wavelet-Toolbox": Suite(
         "tests/test_*.py", source="src", default_device=True, tests_a_file=5
     ),
-    "sbi": Suite("tests/*_test.py", default_device=True, tests_a_file=2),
-    "torchtune": Suite("tests/torchtune/**/test_*.py", default_device=True, tests_a_file=3),
     "tabnet": Suite("tests/*_test.py", default_device=True, tests_a_file=20),
-    "pytorch-frame": Suite("test/**/test_*.py", default_device=True, tests_a_file=3),
-    "torchquad": Suite("tests/*_test.py", default_device=True, tests_a_file=5),
-    "torchopt": Suite("tests/test_*.py", default_device=True, tests_a_file=4),
+    "torchquad": Suite(
+        "tests/*_test.py",
+        theirs={
+            "test_consistency_torch": "it keeps the random state of the CPU or CUDA only",
+        },
+        default_device=True,
+        tests_a_file=5,
+    ),
+    "torchopt": Suite(
+        "tests/test_*.py",
+        theirs={
+            "test_": "its models are on the CPU by name",
+        },
+        default_device=True,
+        tests_a_file=4,
+    ),
     "kymatio": Suite("tests/**/test_*torch*.py", default_device=True, tests_a_file=8),
-    "escnn": Suite("test/**/test_*.py", default_device=True, tests_a_file=1),
     "spikingjelly": Suite(
-        "test/activation_based/test_*.py", default_device=True, tests_a_file=3
+        "test/activation_based/test_*.py",
+        theirs={
+            "flex_sn": "its generator is the CPU's",
+        },
+        default_device=True,
+        tests_a_file=3,
     ),
     "julius": Suite("tests/test_*.py", default_device=True, tests_a_file=8),
-    "theseus": Suite("tests/theseus_tests/**/test_*.py", default_device=True, tests_a_file=2),
-    "lampe": Suite("tests/test_*.py", default_device=True, tests_a_file=6),
-    "pykeen": Suite("tests/**/test_*.py", source="src", default_device=True, tests_a_file=3),
-    "litgpt": Suite("tests/test_*.py", default_device=True, tests_a_file=4),
+    "lampe": Suite(
+        "tests/test_*.py",
+        theirs={
+            "test_expected_coverage": "what it compares is made on the CPU",
+        },
+        default_device=True,
+        tests_a_file=6,
+    ),
+    "litgpt": Suite(
+        "tests/test_*.py",
+        theirs={
+            "test_against_hf_gemma": "its model is on the CPU by name",
+            "test_full_script": "its generator is the CPU's",
+        },
+        default_device=True,
+        tests_a_file=4,
+    ),
     "mmengine": Suite(
         """tests/test_hooks/test_*.py tests/test_model/test_*.py tests/test_optim/**/test_*.py
         tests/test_runner/test_*.py tests/test_structures/test_*.py""",
@@ -370,29 +429,40 @@ SUITES = {
         tests_a_file=3,
     ),
     "asteroid": Suite(
-        "tests/**/*_test.py tests/**/test_*.py", default_device=True, tests_a_file=3
+        "tests/**/*_test.py tests/**/test_*.py",
+        theirs={
+            "test_Binarize": "`torch.Tensor(…)` is the CPU's",
+            "ebased_vad": "`isinstance(…, torch.BoolTensor)` is the CPU's",
+            "test_system": "PyTorch's `RandomSampler` has a generator of the CPU",
+            "jitable_shape": "`torch.tensor` in a script is the CPU's",
+        },
+        default_device=True,
+        tests_a_file=3,
     ),
-    "d3rlpy": Suite("tests/**/test_*.py", default_device=True, tests_a_file=3),
-    "OLMo": Suite("tests/*_test.py", default_device=True, tests_a_file=5),
     "torchinfo": Suite("tests/*_test.py", default_device=True, tests_a_file=12),
-    "fvcore": Suite("tests/test_*.py", default_device=True, tests_a_file=5),
-    "pytorch_optimizer": Suite("tests/test_*.py", default_device=True, tests_a_file=8),
-    "mace": Suite("tests/test_*.py", default_device=True, tests_a_file=3),
-    "schnetpack": Suite(
-        "tests/**/test_*.py", source="src", default_device=True, tests_a_file=4
+    "fvcore": Suite(
+        "tests/test_*.py",
+        theirs={
+            "test_data_parallel": "`DataParallel` without CUDA; its inputs are on the CPU",
+        },
+        default_device=True,
+        tests_a_file=5,
     ),
-    "torchmd-net": Suite("tests/test_*.py", default_device=True, tests_a_file=4),
-    "xformers": Suite("tests/test_*.py", default_device=True, tests_a_file=4),
-    "flash-linear-attention": Suite(
-        "tests/**/test_*.py", default_device=True, tests_a_file=2
+    "pytorch_optimizer": Suite(
+        "tests/test_*.py",
+        theirs={
+            "test_": "`torch.Tensor(…)` makes its data on the CPU",
+        },
+        default_device=True,
+        tests_a_file=8,
     ),
     "rl": Suite(
         """test/objectives/test_*.py test/modules/test_*.py test/transforms/test_*.py
         test/rb/test_*.py""",
+        theirs={"test_": "torchrl keeps its storages, specifications and test devices on the CPU"},
         default_device=True,
         tests_a_file=2,
     ),
-    "pytorch_geometric_temporal": Suite("test/*_test.py test/test_*.py", default_device=True),
     "pytorch": Suite(
         """view_ops indexing sort_and_select shape_ops tensor_creation_ops type_promotion
         scatter_gather_ops torch nn/dropout nn/embedding nn/init nn/lazy_modules
