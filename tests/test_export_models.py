@@ -83,3 +83,19 @@ def test_buffers_that_a_program_changes_are_kept(tmp_path: Path) -> None:
     assert [module(torch.full((3,), value)).tolist() for value in (1.0, 2.0)] == [[2] * 3, [6] * 3]
     again = stablehlo.StableHLOGraphModule.load(tmp_path)
     assert again(torch.ones(3)).tolist() == [2] * 3
+
+
+def test_an_export_with_numbers_beside_constants_is_decomposed() -> None:
+    """PyTorch replaces `item` meanwhile by a function that a number of Python's does not suit."""
+
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rate = torch.as_tensor(42, device="xla")
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x * (0.5 * torch.as_tensor(self.rate, device=x.device))
+
+    x = torch.arange(6.0, device="xla").view(2, 3)
+    program = torch.export.export(Scaled(), (x,)).run_decompositions({})
+    assert torch.equal(program.module()(x), 21 * x)

@@ -4,6 +4,7 @@
 #include "record/meta.h"
 #include "trace/scope.h"
 
+#include <ATen/ops/_local_scalar_dense.h>
 #include <ATen/ops/scalar_tensor.h>
 
 #include <algorithm>
@@ -196,7 +197,7 @@ class Reader {
     word(plain ? 11 : 12);
     word(static_cast<int64_t>(tensor.scalar_type()));
     std::optional<Number> given = plain ? number_behind(tensor) : std::nullopt;
-    call_.numbers.push_back(given ? *given : number_of(tensor.item()));
+    call_.numbers.push_back(given ? *given : number_of(tensor));
     if (given) {
       at::Tensor now = at::scalar_tensor(given->to_double(), tensor.options());
       now.unsafeGetTensorImpl()->set_wrapped_number(true);
@@ -290,6 +291,8 @@ Number number_of(const c10::Scalar& scalar) {
   }
   return Number::of(scalar.toDouble());
 }
+
+Number number_of(const at::Tensor& scalar) { return number_of(at::_local_scalar_dense(scalar)); }
 
 Call read_call(const OpInfo& info, c10::IValue* arguments, size_t count) {
   Call call;

@@ -28,6 +28,8 @@ Call read_call(const OpInfo& info, c10::IValue* arguments, size_t count);
 bool is_scalar_argument(const c10::Argument& argument);  // Scalar, Scalar?
 bool is_cpu_scalar(const at::Tensor& tensor);
 Number number_of(const c10::Scalar& scalar);
+// Of a tensor of the host, read below `item`, which PyTorch replaces while it decomposes an export.
+Number number_of(const at::Tensor& scalar);
 int current_device();
 // Of the first xla tensor, else of a device argument, else the current one.
 int device_of_call(c10::ArrayRef<c10::IValue> arguments);

@@ -79,7 +79,7 @@ class AttributeBuilder {
       ref.is_tensor = true;
       ref.wrapped = tensor.unsafeGetTensorImpl()->is_wrapped_number();
       ref.dtype = tensor.scalar_type();
-      return number(number_of(tensor.item()).kind, ref);
+      return number(number_of(tensor).kind, ref);
     }
     draft_.plan.is_operand.push_back(!drop);
     if (drop) {

@@ -5,6 +5,8 @@
 #include "trace/tensor.h"
 #include "values/internal_ops.h"
 
+#include <ATen/ops/_local_scalar_dense.h>
+
 #include <atomic>
 #include <cmath>
 
@@ -122,7 +124,8 @@ void set_number_finder(std::optional<int64_t> (*find)(const at::Tensor&)) { numb
 
 std::optional<Number> number_behind(const at::Tensor& wrapped) {
   if (current_scope() == nullptr || number_finder.load() == nullptr ||
-      wrapped.scalar_type() != at::kDouble || !std::isnan(wrapped.item<double>())) {
+      wrapped.scalar_type() != at::kDouble ||
+      !std::isnan(at::_local_scalar_dense(wrapped).toDouble())) {
     return std::nullopt;
   }
   return number_of_trace(number_finder.load()(wrapped));

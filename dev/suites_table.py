@@ -1,0 +1,514 @@
+"""What of other libraries' test suites dev/suites runs, and why tests of theirs fail on xla."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Suite:
+    """What of a suite runs on one device without a model hub, and how it is told its device."""
+
+    files: (
+        str  # in its folder of tests, without test_ and .py; or a pattern of paths, which has a *
+    )
+    tests: str = "tests"
+    source: str = "."
+    arguments: str = ""  # for pytest; "{}" stands for the device
+    device: str = "xla"  # what it calls the device
+    default_device: bool = False  # whether it uses PyTorch's default device
+    without: tuple[str, ...] = ()  # parts of paths that the patterns should not match
+    environment: dict[str, str] = field(default_factory=dict)  # "{}" stands for the device
+    theirs: dict[str, str] = field(default_factory=dict)  # parts of test names: why they fail
+    tests_a_file: int = 10
+    fixtures: str = ""  # pytest's, that say "cpu" and are to say the device
+    constants: str = ""  # of its modules, that say "cpu" and are to say the device
+    device_types: bool = False  # whether PyTorch makes its tests for each type of device
+
+
+PLAIN_LOADER = "accelerate reads `.device` of a plain `DataLoader` where the device is XLA"
+
+SUITES = {
+    "accelerate": Suite(
+        """accelerator optimizer scheduler data_loader utils memory_utils grad_sync modeling_utils
+        hooks state_checkpointing metrics big_modeling offload kwargs_handlers dataclasses logging
+        compile tracking cpu""",
+        source="src",
+        theirs={
+            "test_can_unwrap_model": "its data are on the CPU; accelerate ignores `cpu=True` "
+            "where torch_xla is installed",
+            "test_can_pickle_dataloader": PLAIN_LOADER,
+            "test_skip_first_batches": PLAIN_LOADER,
+        },
+        tests_a_file=25,
+    ),
+    "peft": Suite(
+        """custom_models initialization tuners_utils low_level_api bufferdict incremental_pca
+        integrations lora_variants lorafa loraplus osf other pvera randlora riemannian_lora shira
+        trainable_tokens vblora vera mapping mixed lora_conversion lora_intruders""",
+        source="src",
+        environment={"SUITES_PEFT_DEVICE": "{}"},
+    ),
+    "transformers": Suite(
+        """models/llama/modeling_llama models/bert/modeling_bert models/gpt2/modeling_gpt2
+        models/t5/modeling_t5 models/qwen3/modeling_qwen3 models/mixtral/modeling_mixtral
+        models/gemma3/modeling_gemma3 models/vit/modeling_vit models/swin/modeling_swin
+        models/clip/modeling_clip models/detr/modeling_detr models/segformer/modeling_segformer
+        models/whisper/modeling_whisper models/wav2vec2/modeling_wav2vec2
+        models/mamba/modeling_mamba models/qwen2_vl/modeling_qwen2_vl
+        models/deberta_v2/modeling_deberta_v2 models/longformer/modeling_longformer
+        models/bart/modeling_bart models/deepseek_v3/modeling_deepseek_v3""",
+        source="src",
+        arguments="-k 'not fsdp and not tp_ and not tensor_parallel and not export and not overfit "
+        "and not flash and not flex and not pipeline'",
+        theirs={
+            "eager_matches_sdpa": "half precision to 1e-7 on devices that the test does not know"
+        },
+        environment={"TRANSFORMERS_TEST_DEVICE": "{}"},
+        tests_a_file=10,
+    ),
+    "pytorch-image-models": Suite(
+        "layers layers_drop layers_pool optim scheduler utils task",
+        environment={"TORCH_DEVICE": "{}"},
+    ),
+    "diffusers": Suite(
+        """schedulers/scheduler_ddim schedulers/scheduler_ddpm schedulers/scheduler_euler
+        schedulers/scheduler_euler_ancestral schedulers/scheduler_dpm_multi schedulers/scheduler_lms
+        schedulers/scheduler_unipc schedulers/scheduler_heun models/activations models/layers_utils
+        models/attention_processor models/unets/models_unet_2d models/unets/models_unet_1d
+        models/autoencoders/models_autoencoder_kl models/autoencoders/models_vq
+        models/transformers/models_dit_transformer2d models/transformers/models_transformer_sd3
+        models/transformers/models_transformer_flux models/transformers/models_transformer_wan""",
+        source="src",
+        environment={"DIFFUSERS_TEST_DEVICE": "{}"},
+        tests_a_file=4,
+    ),
+    "kornia": Suite(
+        "tests/**/test_*.py",
+        arguments="--device={}",
+        device="tpu",
+        without=("onnx", "performance", "download", "benchmark", "test_import", "api_surface"),
+        tests_a_file=8,
+    ),
+    "torchmetrics": Suite(
+        "tests/unittests/**/test_*.py",
+        source="src",
+        theirs={"test_perplexity_dtypes_cpu": "it tests the CPU by name"},
+        default_device=True,
+        tests_a_file=1,
+    ),
+    "pytorch_geometric": Suite(
+        "test/**/test_*.py",
+        theirs={
+            "test_gated_graph_conv": "`torch.Tensor(sizes)` makes its weight on the CPU",
+            "test_to_nested_tensor": "the device has no nested tensors of layout `torch.strided`",
+            "test_total_influence": "it names the CPU",
+        },
+        default_device=True,
+        tests_a_file=1,
+    ),
+    "einops": Suite(
+        "einops/tests/test_*.py",
+        environment={"EINOPS_TEST_BACKENDS": "numpy,torch"},
+        default_device=True,
+        tests_a_file=20,
+    ),
+    "linear_operator": Suite(
+        "test/**/test_*.py",
+        theirs={
+            "TestSolve": "its random matrix is nearly singular with the device's random numbers",
+            "test_logdet": "it makes the operator on the CPU and what it expects on the default "
+            "device",
+            "test_to_helper": "it expects the default device to be the CPU",
+            "test_lanczos_tridiag_approx": "`torch.FloatTensor` is the CPU's",
+        },
+        default_device=True,
+        tests_a_file=12,
+    ),
+    "gpytorch": Suite(
+        "test/**/test_*.py",
+        theirs={
+            "test_kernel_dtype_device": "it expects the default device to be the CPU",
+            "TestVNNGP": "gpytorch looks for neighbours on the CPU and CUDA only",
+            "TestHalfNormalPrior": "it names the CPU",
+        },
+        default_device=True,
+        tests_a_file=2,
+    ),
+    "e3nn": Suite(
+        "tests/**/*_test.py",
+        theirs={
+            "test_extract": "`torch.Tensor([…])` makes the expected values on the CPU",
+            "test_identity": "its constants are made of a million random numbers, the CPU's for a "
+            "module without parameters, else the default device's",
+        },
+        default_device=True,
+        tests_a_file=8,
+    ),
+    "torchdiffeq": Suite("tests/*_tests.py", default_device=True, tests_a_file=30),
+    "torchsde": Suite("tests/test_*.py", default_device=True, tests_a_file=20),
+    "pyro": Suite(
+        "tests/distributions/test_*.py tests/ops/**/test_*.py", default_device=True, tests_a_file=3
+    ),
+    "tensordict": Suite("test/**/test_*.py", default_device=True, tests_a_file=5),
+    "captum": Suite(
+        "tests/**/test_*.py",
+        without=("influence", "concept"),  # they make tensors on the CPU and fork
+        theirs={
+            "test_matching": "`torch.Tensor([…])` is the CPU's",
+            "test_jacobian_loss": "`torch.Tensor([…])` is the CPU's",
+            "test_lrp_multi_inputs": "`torch.Tensor([…])` is the CPU's",
+            "test_validate_input": "it compares how a tensor prints",
+            "test_sample_grads": "thousands, to 0.0001: another sum of float32",
+        },
+        default_device=True,
+        tests_a_file=6,
+    ),
+    "botorch": Suite(
+        "test/**/test_*.py",
+        constants="botorch.utils.testing.BotorchTestCase.device",
+        tests_a_file=1,
+    ),
+    "MONAI": Suite(
+        """tests/losses/**/test_*.py tests/metrics/test_*.py tests/inferers/test_*.py
+        tests/networks/**/test_*.py tests/optimizers/test_*.py tests/transforms/**/test_*.py""",
+        theirs={
+            "ControlNetTestDiffusionSamplingInferer": "its model is on the CPU by name",
+            "test_resample_likelihoods": "its data are on the CPU by name",
+            "test_invert": "it reads on the device in forked workers of a `DataLoader`",
+            "SmoothField": "`torch.device(0)` is the device only with `PJRT_DEVICE`",
+        },
+        default_device=True,
+        tests_a_file=1,
+    ),
+    "opacus": Suite(
+        "opacus/tests/**/*_test.py",
+        without=("multigpu", "distributed"),
+        theirs={
+            "PrivacyEngineConvNet": "`isinstance(image, torch.ByteTensor)` is the CPU's",
+            "BatchMemoryManager": "its data are on the device in workers of a `DataLoader`",
+        },
+        default_device=True,
+        tests_a_file=6,
+    ),
+    "open_clip": Suite(
+        "tests/test_*.py",
+        source="src",
+        without=("fsdp", "wds"),
+        theirs={
+            "transform_image_dict": "`isinstance(image, torch.ByteTensor)` is the CPU's",
+            "via_scheduler": "its generator is the CPU's",
+            "test_default_chunked": "its generator is the CPU's",
+            "reference_forward": "its generator is the CPU's",
+            "tie_ranking": "`torch.Tensor(…)` or the CPU by name makes what it compares",
+            "test_training": "PyTorch's `RandomSampler` has a generator of the CPU",
+            **dict.fromkeys(
+                ("gen", "Gen", "naflexclap", "forward_and_encode", "clap_task", "overfit", "fused"),
+                "open_clip makes models on the CPU where no device is named",
+            ),
+        },
+        default_device=True,
+        tests_a_file=2,
+    ),
+    "sentence-transformers": Suite("tests/**/test_*.py", default_device=True),
+    "trl": Suite("tests/test_*.py", without=("vllm", "cli", "skills")),
+    "x-transformers": Suite("tests/test_*.py", default_device=True, tests_a_file=24),
+    "ultralytics": Suite("tests/test_*.py", default_device=True),
+    "ignite": Suite(
+        """ignite/engine/create_supervised ignite/engine/engine ignite/handlers/checkpoint
+        ignite/handlers/ema_handler ignite/handlers/lr_finder ignite/utils
+        ignite/distributed/auto ignite/distributed/launcher""",
+        fixtures="available_device available_device2",
+    ),
+    "segmentation_models.pytorch": Suite(
+        "tests/**/test_*.py", constants="tests.utils.default_device", tests_a_file=5
+    ),
+    "torchjd": Suite(
+        "tests/unit/**/test_*.py",
+        source="src tests",
+        theirs={"test_movedim_yields_psd": "random numbers of the device, to a fixed error"},
+        constants="settings.DEVICE",
+        tests_a_file=12,
+    ),
+    "pytorch-metric-learning": Suite(
+        "tests/**/test_*.py",
+        source="src .",
+        without=("trainers", "datasets", "inference"),  # what they need is downloaded
+        environment={"TEST_DEVICE": "{}", "TEST_DTYPES": "float32"},
+        tests_a_file=2,
+    ),
+    "zuko": Suite("tests/test_*.py", default_device=True, tests_a_file=8),
+    "nflows": Suite("tests/**/*_test.py", default_device=True, tests_a_file=5),
+    "neuraloperator": Suite(
+        "neuralop/**/test_*.py", default_device=True, without=("datasets",), tests_a_file=2
+    ),
+    "snntorch": Suite(
+        "tests/**/test_*.py",
+        theirs={
+            "test_graded_spikes": "`torch.Tensor([…])` makes its data on the CPU",
+            "test_target_rate_code": "`torch.Tensor([…])` makes its data on the CPU",
+        },
+        default_device=True,
+        tests_a_file=6,
+    ),
+    "backpack": Suite("test/**/test_*.py", default_device=True, tests_a_file=4),
+    "curvlinops": Suite(
+        "test/**/test_*.py",
+        theirs={
+            "test_kfac_io": "its models are on the CPU by name",
+            "test_grad_output_sampler": "its generator is the CPU's",
+            "test_kfac_type2": "float32 to 0.00001: another sum",
+            "utchinson": "random estimates, which take longer to be near with other numbers",
+            "test_xdiag": "random estimates, which take longer to be near with other numbers",
+        },
+        default_device=True,
+        tests_a_file=1,
+    ),
+    "piq": Suite("tests/test_*.py", default_device=True, tests_a_file=6),
+    "pytorch-optimizer": Suite(
+        "tests/test_*.py",
+        theirs={"test_basic_nn": "`torch.Tensor([…])` makes its data on the CPU"},
+        default_device=True,
+        tests_a_file=20,
+    ),
+    "torchio": Suite(
+        "tests/**/test_*.py",
+        source="src",
+        theirs={
+            "test_multichannel_label_sampler": "`torch.Tensor([…])` is the CPU's",
+            "test_queue": "PyTorch's `RandomSampler` has a generator of the CPU",
+            "test_cli_hd": "it compares how a tensor's type prints",
+        },
+        default_device=True,
+        tests_a_file=1,
+    ),
+    "Torch-Pruning": Suite(
+        "tests/test_*.py",
+        theirs={"test_serialization": "`torch.LongTensor(indices)` takes the CPU's only"},
+        default_device=True,
+        tests_a_file=1,
+    ),
+    "Laplace": Suite("tests/test_*.py", default_device=True, tests_a_file=8),
+    "auraloss": Suite("tests/test_*.py", default_device=True, tests_a_file=20),
+    "speechbrain": Suite(
+        "tests/unittests/test_*.py",
+        arguments="--device={}",
+        theirs={
+            "test_streaming": "it compares with tensors of the CPU",
+            **dict.fromkeys(
+                """SincConv test_softmax test_dropout test_embedding input_normalization test_linear
+                gccphat BatchNorm1d pooling1d QPooling2d""".split(),
+                "it chooses PyTorch's older executor of scripts, which knows no other devices",
+            ),
+        },
+        tests_a_file=1,
+    ),
+    "nequip": Suite(
+        "tests/unit/**/test_*.py",
+        theirs={
+            "test_to_ase": "what comes back from ASE is on the CPU",
+            "test_epoch_count": "its generator is the CPU's",
+            "test_basic": "`torch.LongTensor([…])` makes its data on the CPU",
+            "test_insert": "`torch.LongTensor([…])` makes its data on the CPU",
+        },
+        fixtures="device",
+        default_device=True,
+        tests_a_file=2,
+    ),
+    "pytorch-lightning": Suite(
+        """tests/tests_fabric/**/test_*.py tests/tests_pytorch/**/test_*.py""",
+        source="src tests",
+        without=("strategies/launchers", "tpu", "xla", "fsdp", "deepspeed", "legacy", "parity"),
+        default_device=True,
+        tests_a_file=1,
+    ),
+    "vector-quantize-pytorch": Suite("tests/test_*.py", default_device=True, tests_a_file=12),
+    "pytorch-forecasting": Suite("tests/**/test_*.py", default_device=True, tests_a_file=3),
+    "flair": Suite("tests/**/test_*.py", constants="flair.device", tests_a_file=2),
+    "skorch": Suite("skorch/tests/**/test_*.py", default_device=True, tests_a_file=4),
+    "tianshou": Suite("test/base/test_*.py", default_device=True, tests_a_file=8),
+    "stable-baselines3": Suite("tests/test_*.py", default_device=True, tests_a_file=3),
+    "entmax": Suite("entmax/test_*.py", default_device=True, tests_a_file=10),
+    "higher": Suite("tests/test_*.py", default_device=True, tests_a_file=12),
+    "geotorch": Suite("test/test_*.py", default_device=True, tests_a_file=4),
+    "geoopt": Suite(
+        "tests/test_*.py",
+        arguments="-W ignore::DeprecationWarning",
+        default_device=True,
+        tests_a_file=4,
+    ),
+    "vit-pytorch": Suite("tests/test_*.py", default_device=True),
+    "normalizing-flows": Suite(
+        "normflows/**/*_test.py",
+        theirs={
+            "ResidualTest": "`torch.Tensor(sizes)` makes its weights on the CPU",
+        },
+        default_device=True,
+        tests_a_file=3,
+    ),
+    "torchcde": Suite("test/test_*.py", default_device=True, tests_a_file=4),
+    "tensorly": Suite(
+        "tensorly/**/test_*.py",
+        environment={"TENSORLY_BACKEND": "pytorch"},
+        default_device=True,
+        tests_a_file=3,
+    ),
+    "fairscale": Suite(
+        """tests/nn/checkpoint/test_*.py tests/nn/misc/test_*.py tests/nn/moe/test_*.py
+        tests/nn/wrap/test_*.py tests/optim/test_*.py tests/experimental/nn/test_*.py
+        tests/utils/test_*.py""",
+        theirs={
+            "test_forward_cpu": "it expects the CPU's random numbers",
+            "adascale": "`torch.Tensor(…)` is the CPU's",
+            "layerwise": "`torch.Tensor(…)` is the CPU's",
+            "test_linear_model": "`torch.Tensor(…)` is the CPU's",
+            "test_grad_accum": "`torch.Tensor(…)` is the CPU's",
+            "test_scale_not_equal": "`torch.Tensor(…)` is the CPU's",
+        },
+        default_device=True,
+        tests_a_file=3,
+    ),
+    "norse": Suite(
+        "norse/torch/**/test_*.py",
+        theirs={
+            "lif_correlation": "its data are on the CPU by name",
+            "nir_import": "NIR's weights are NumPy's, on the CPU",
+        },
+        default_device=True,
+        tests_a_file=2,
+    ),
+    "PyTorch-Wavelet-Toolbox": Suite(
+        "tests/test_*.py", source="src", default_device=True, tests_a_file=5
+    ),
+    "tabnet": Suite("tests/*_test.py", default_device=True, tests_a_file=20),
+    "torchquad": Suite(
+        "tests/*_test.py",
+        theirs={
+            "test_consistency_torch": "it keeps the random state of the CPU or CUDA only",
+        },
+        default_device=True,
+        tests_a_file=5,
+    ),
+    "torchopt": Suite(
+        "tests/test_*.py",
+        theirs={
+            "test_": "its models are on the CPU by name",
+        },
+        default_device=True,
+        tests_a_file=4,
+    ),
+    "kymatio": Suite("tests/**/test_*torch*.py", default_device=True, tests_a_file=8),
+    "spikingjelly": Suite(
+        "test/activation_based/test_*.py",
+        theirs={
+            "flex_sn": "its generator is the CPU's",
+        },
+        default_device=True,
+        tests_a_file=3,
+    ),
+    "julius": Suite("tests/test_*.py", default_device=True, tests_a_file=8),
+    "lampe": Suite(
+        "tests/test_*.py",
+        theirs={
+            "test_expected_coverage": "what it compares is made on the CPU",
+        },
+        default_device=True,
+        tests_a_file=6,
+    ),
+    "litgpt": Suite(
+        "tests/test_*.py",
+        theirs={
+            "test_against_hf_gemma": "its model is on the CPU by name",
+            "test_full_script": "its generator is the CPU's",
+        },
+        default_device=True,
+        tests_a_file=4,
+    ),
+    "mmengine": Suite(
+        """tests/test_hooks/test_*.py tests/test_model/test_*.py tests/test_optim/**/test_*.py
+        tests/test_runner/test_*.py tests/test_structures/test_*.py""",
+        default_device=True,
+        tests_a_file=3,
+    ),
+    "asteroid": Suite(
+        "tests/**/*_test.py tests/**/test_*.py",
+        theirs={
+            "test_Binarize": "`torch.Tensor(…)` is the CPU's",
+            "ebased_vad": "`isinstance(…, torch.BoolTensor)` is the CPU's",
+            "test_system": "PyTorch's `RandomSampler` has a generator of the CPU",
+            "jitable_shape": "`torch.tensor` in a script is the CPU's",
+        },
+        default_device=True,
+        tests_a_file=3,
+    ),
+    "torchinfo": Suite("tests/*_test.py", default_device=True, tests_a_file=12),
+    "fvcore": Suite(
+        "tests/test_*.py",
+        theirs={
+            "test_data_parallel": "`DataParallel` without CUDA; its inputs are on the CPU",
+        },
+        default_device=True,
+        tests_a_file=5,
+    ),
+    "pytorch_optimizer": Suite(
+        "tests/test_*.py",
+        theirs={
+            "test_": "`torch.Tensor(…)` makes its data on the CPU",
+        },
+        default_device=True,
+        tests_a_file=8,
+    ),
+    "rl": Suite(
+        """test/objectives/test_*.py test/modules/test_*.py test/transforms/test_*.py
+        test/rb/test_*.py""",
+        theirs={"test_": "torchrl keeps its storages, specifications and test devices on the CPU"},
+        default_device=True,
+        tests_a_file=2,
+    ),
+    "pytorch": Suite(
+        """view_ops indexing sort_and_select shape_ops tensor_creation_ops type_promotion
+        scatter_gather_ops torch nn/dropout nn/embedding nn/init nn/lazy_modules
+        nn/multihead_attention nn/parametrization nn/pooling reductions optim foreach autograd
+        binary_ufuncs unary_ufuncs linalg segment_reductions complex masked nestedtensor sparse
+        spectral_ops dlpack serialization namedtensor distributions/distributions
+        distributions/transforms native_mha modules autocast functorch/eager_transforms
+        functorch/vmap""",
+        tests="test",
+        theirs={
+            "numpy_array_binary_ufunc_promotion": "it compares `numpy` arrays of the host",
+            "expanded_index": "its indices are on the CPU",
+            "test_alias_from": "memory of an accelerator is not shared with the host",
+            "test_copy_from": "memory of an accelerator is not shared with the host",
+            "quantized": "the device has no quantised tensors, and says so",
+            "test_flip": "the device has no quantised tensors, and says so",
+            "test_trivial_fancy_out_of_bounds": "indices on the device are checked with "
+            "`TORCH_XLA_CHECK_INDICES`",
+            "out_of_bounds_idx": "the error comes when the value is read, and it is not read",
+            "test_FractionalMaxPool3d_zero_samples": "the error comes when the value is read, "
+            "and it is not read",
+            "test_embedding_from_pretrained": "`torch.LongTensor([…])` is the CPU's",
+            "test_Dropout": "it restores the CPU's random state only",
+            "test_weight_norm_parametrization": "random numbers, to a rounding of bfloat16",
+            "test_trunc_normal_generator": "its generator is the CPU's",
+            "test_autograd_print_tensor": "it compares how a tensor prints",
+            "test_no_grad_copy": "`torch.FloatTensor([…])` is the CPU's",
+            "nested_tensor_outside_fast_path": "strided nested tensors are refused, and say so",
+            "native_multihead": "strided nested tensors are refused, and say so",
+            "complex32": "the device has no tensors of complex32, and says so",
+            "test_dtype_inference_cpu_float16": "the device has no tensors of complex32, and says "
+            "so",
+            "test_dlpack": "the device's memory may move and is not lent",
+            "mmap_loading": "what is loaded to the device is a copy of the file",
+            "test_serialization": "`torch.FloatTensor()` is the CPU's",
+            "TestFFTDocExamples": "its tensors are the CPU's",
+            "unsafe_flag": "the error comes when the value is read, and it is not read",
+            "test_byte_mask_accumulate": "PyTorch warns of masks of bytes twice",
+            "test_no_grad_inside_grad": "its operator has kernels for the CPU and CUDA only",
+            "test_to_empty": "modules keep their parameters when they move to the device",
+            "test_max_pool3d_ndhwc": "the result of a single image is not in the image's order",
+            "large_tensor": "4 GB, longer than a test may take",
+        },
+        default_device=True,
+        device_types=True,
+        tests_a_file=40,
+    ),
+    "examples": Suite(""),
+}
