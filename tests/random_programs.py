@@ -442,3 +442,8 @@ class Generator:
                 if value.numel() and float(magnitudes.double().nan_to_num(0, 0, 0).max()) > LARGEST:
                     return False
         return True
+
+
+def program_of(seed: int) -> Program:
+    """Programs of odd seeds call nothing that is wrong."""
+    return Generator(seed, raising=0.0 if seed % 2 else 0.15).make()
