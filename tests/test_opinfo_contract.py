@@ -54,6 +54,9 @@ KNOWN_DEVIATIONS: dict[tuple[str, str], str] = {
 if FOREIGN:
     _TIES = "which of equal elements comes first: the device sorts stably, the CPU does not"
     KNOWN_DEVIATIONS |= {(name, "more"): _TIES for name in ("argsort", "kthvalue", "sort", "topk")}
+    _ROUNDED = "float32 where the CPU's kernel computes in float64, or sums in another order"
+    _ROUGH = ("matrix_exp", "native_layer_norm", "logcumsumexp", "linalg_eigh")
+    KNOWN_DEVIATIONS |= {(name, "pure"): _ROUNDED for name in _ROUGH}
 ONE_OF = 30  # operators, in a run that is not full
 
 
@@ -72,6 +75,8 @@ def test_contract(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             outcome = check_contract(ops[name], contract, "xla:0", 3 if full else 2 if every else 1)
-        if outcome.status not in ("pass", "skip"):
+        # What the CPU computes for the device cannot be part of a trace: docs/operators.md.
+        refused = FOREIGN and every and "cannot be traced" in outcome.detail
+        if outcome.status not in ("pass", "skip") and not refused:
             broken.append(f"{outcome.status} {name}: {outcome.detail}")
     assert not broken, "\n" + "\n".join(broken)
