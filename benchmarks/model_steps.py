@@ -141,8 +141,9 @@ def main() -> None:
         "  all {:.2f}  first step {:.2f}  fourth and later {:.2f}  (spread of all)".format(*means)
     )
     for name in sorted(medians, key=lambda name: -medians[name][0])[: options.worst]:
-        low, *_, high = sorted(of[0] for of in [*rows[name], *rows[name]])
-        print("  {:.2f}  {:.2f}  {:.2f}".format(*medians[name]), f"({low:.2f}-{high:.2f})  {name}")
+        spread = [of_all for of_all, _, _ in rows[name]]
+        texts = [f"{median:.2f}" for median in medians[name]]
+        print("  " + "  ".join(texts), f"({min(spread):.2f}-{max(spread):.2f})  {name}")
 
 
 if __name__ == "__main__":
