@@ -6,10 +6,13 @@ gloo. Nothing is connected before the first exchange. In SPMD mode the processes
 and the world has one member.
 """
 
+import atexit
 import functools
 import importlib
 import os
-from collections.abc import Callable, Sequence
+import threading
+import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -93,34 +96,70 @@ def group_name(members: tuple[int, ...]) -> str:
     return ",".join(map(str, members))
 
 
-_named: dict[str, Callable[[], Any]] = {}  # groups of torch.distributed
+class Gloo:
+    """A gloo group, connected when it is first asked for. All are closed while the interpreter can
+    still run: gloo's threads let go of tensors after the exchange, and with them of Python's
+    objects."""
+
+    def __init__(self, *place: Any) -> None:
+        """`place`: the store where the members meet, this one's position, how many, how long."""
+        self._place = place
+        self._lock = threading.Lock()
+        self._group: Any = None
+
+    def connected(self) -> Any:
+        with self._lock:
+            if self._group is None:
+                dist: Any = importlib.import_module("torch.distributed")
+                self._group = dist.ProcessGroupGloo(*self._place)
+                _connected.add(self)
+            return self._group
+
+    def close(self) -> None:
+        """Waits for its threads."""
+        self._group = None
 
 
-def name_group(connected: Callable[[], Any]) -> str:
-    """A name for a group that `connected()` gives, the same in all its members if all make their
-    groups in the same order."""
+_connected: weakref.WeakSet[Gloo] = weakref.WeakSet()
+# A forked child has the groups of its parent, but not their threads.
+os.register_at_fork(after_in_child=_connected.clear)
+
+
+@atexit.register
+def _close_all() -> None:
+    for group in list(_connected):
+        group.close()
+
+
+_named: dict[str, Gloo] = {}  # groups of torch.distributed
+
+
+def name_group(group: Gloo) -> str:
+    """A name for a group, the same in all its members if all make their groups in the same
+    order."""
     name = f"group {len(_named)}"
-    _named[name] = connected
+    _named[name] = group
     return name
 
 
 def gloo(name: str) -> Any:
     """The gloo group of this name, which all its members ask for at the same time."""
-    return _named[name]() if name in _named else _gloo(name, os.getpid())
+    if name in _named:
+        return _named[name].connected()
+    try:
+        return _gloo(name, os.getpid()).connected()
+    except RuntimeError as error:
+        raise RuntimeError(
+            f"process {rank()} of {size()} cannot reach the others of [{name}]: {error}"
+        ) from error
 
 
 @functools.cache
-def _gloo(name: str, process: int) -> Any:
+def _gloo(name: str, process: int) -> Gloo:
     dist: Any = importlib.import_module("torch.distributed")
     members = [int(member) for member in name.split(",")]
     place = dist.PrefixStore(f"torch_xla/{name}", store())
-    position = members.index(rank())
-    try:
-        return dist.ProcessGroupGloo(place, position, len(members), timeout())
-    except RuntimeError as error:
-        raise RuntimeError(
-            f"process {rank()} of {size()} cannot reach the others of {members}: {error}"
-        ) from error
+    return Gloo(place, members.index(rank()), len(members), timeout())
 
 
 @functools.cache

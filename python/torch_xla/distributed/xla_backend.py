@@ -6,9 +6,7 @@ torch_xla.launch or xmp.spawn; other ways of torch.distributed to meet ("env://"
 too. What is exchanged goes through the hosts' memory, over gloo (torch_xla/_internal/world.py).
 """
 
-import functools
 import os
-import threading
 from collections.abc import Callable, Generator, Sequence
 from datetime import timedelta
 from typing import Any
@@ -50,20 +48,13 @@ class ProcessGroupXla(dist.ProcessGroup):  # type: ignore[misc]
 
     def __init__(self, prefix_store: Any, rank: int, size: int, timeout: timedelta) -> None:
         super().__init__(rank, size)
-        self._meeting = (prefix_store, rank, size, timeout)
-        self._met = threading.Lock()
+        self._group = world.Gloo(dist.PrefixStore("gloo", prefix_store), rank, size, timeout)
         self._name = ""
-        self._key = world.name_group(lambda: self._gloo)
-
-    @functools.cached_property
-    def _connected(self) -> Any:
-        store, *rest = self._meeting
-        return dist.ProcessGroupGloo(dist.PrefixStore("gloo", store), *rest)
+        self._key = world.name_group(self._group)
 
     @property
     def _gloo(self) -> Any:
-        with self._met:
-            return self._connected
+        return self._group.connected()
 
     def getBackendName(self) -> str:
         return "xla"
