@@ -330,26 +330,6 @@ def test_places_that_do_not_exist_raise_at_the_call(name: str) -> None:
             assert outcomes[0] == outcomes[1], (sizes, place)
 
 
-WRONG_TWICE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "index_select": lambda t, i: torch.index_select(t, 0, i, out=i.new_empty(1, 6)),
-    "gather": lambda t, i: t.gather(0, i.double()[:, None]),
-    "index_add": lambda t, i: t.index_add(0, i, t[:1].double()),
-    "index_add sizes": lambda t, i: t.index_add(0, i, t[:, :2]),
-    "scatter": lambda t, i: t.scatter(0, i[:, None], t[:1].double()),
-}
-
-
-@pytest.mark.parametrize("name", WRONG_TWICE)
-def test_what_is_wrong_whatever_the_index_is_said_first(name: str) -> None:
-    """The index 9 of 4 rows is wrong, too."""
-    messages = []
-    for device in ("cpu", "xla"):
-        with pytest.raises(RuntimeError) as raised:
-            WRONG_TWICE[name](ramp(4, 6, device=device), torch.tensor([9]).to(device))
-        messages.append(str(raised.value).splitlines()[0])
-    assert messages[0] == messages[1] and "9" not in messages[0]
-
-
 def test_an_index_out_of_range_raises_or_is_reported() -> None:
     tensor = ramp(4, device="xla")
     with pytest.raises(IndexError, match="index 9 is out of bounds for dimension 0 with size 4"):

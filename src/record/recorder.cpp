@@ -277,14 +277,14 @@ void record_op(OpInfo& info, torch::jit::Stack* stack) {
   current_location();
   timeline::Scope span(timeline::Kind::Trace);
   c10::ArrayRef<c10::IValue> arguments(first, count);
+  if (info.places != nullptr) {
+    check_host_indices(*info.places, arguments);
+  }
   Call call = read_call(info, first, count);
   const CallPlanPtr found = find_plan(info, call, arguments);
   const CallPlan& plan = *found;
   if (info.mutates()) {
     check_overlaps(info, arguments);
-  }
-  if (info.places != nullptr) {
-    check_host_indices(*info.places, arguments);
   }
   if (plan.in_memory) {
     refuse_while_tracing(
