@@ -339,5 +339,6 @@ dist.init_process_group("xla", store=dist.HashStore(), rank=0, world_size=1)
 dist.barrier()
 print(any("gloo" in name for name in names()))
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert (done.stdout, done.returncode) == ("True\n[]\n", 0), done.stderr

@@ -146,8 +146,9 @@ def gloo(name: str) -> Any:
     """The gloo group of this name, which all its members ask for at the same time."""
     if name in _named:
         return _named[name].connected()
+    group = _gloo(name, os.getpid())
     try:
-        return _gloo(name, os.getpid()).connected()
+        return group.connected()
     except RuntimeError as error:
         raise RuntimeError(
             f"process {rank()} of {size()} cannot reach the others of [{name}]: {error}"
