@@ -448,3 +448,21 @@ def test_resized_storage_of_an_argument() -> None:
 
     with pytest.raises(RuntimeError, match="changes the shape or storage of tensor argument 1"):
         assume_pure(grows)(torch.ones(2, device="xla"), torch.zeros(3, 0, device="xla"))
+
+
+def test_bytes_that_were_copied_from_a_leaf() -> None:
+    """PyTorch marks them as requiring gradients, of which nothing can be asked."""
+
+    def copies(x: Tensor) -> tuple[Tensor, Tensor]:
+        as_bytes = torch.zeros(3, dtype=torch.uint8, device=x.device)
+        torch._foreach_copy_([as_bytes], [x])
+        return as_bytes, x * 2
+
+    x = torch.ones(3, device="xla", requires_grad=True)
+    pure = assume_pure(copies)
+    for _ in range(2):
+        x.grad = None
+        as_bytes, doubled = pure(x)
+        doubled.sum().backward()
+        assert as_bytes.tolist() == [1, 1, 1]
+        assert x.grad.tolist() == [2, 2, 2]

@@ -145,6 +145,34 @@ def test_indices_on_the_host_are_checked_at_the_call() -> None:
     assert tensor[torch.tensor([True, False, True, False]), torch.tensor([2, 0])].tolist() == [2, 6]
 
 
+# Of numbers [4, 3] and the index 9; what is wrong besides is said first.
+WRONG_TWICE: dict[str, Call] = {
+    "a result of another dtype": lambda x, i: torch.index_select(x, 0, i, out=x.int()),
+    "an index of another dtype": lambda x, i: x.gather(0, i[:, None].double()),
+    "values of another dtype": lambda x, i: x.index_add_(0, i, x[:1].double()),
+    "values of other sizes": lambda x, i: x.index_add(0, i, x[:2]),
+    "scattered values of another dtype": lambda x, i: x.scatter(0, i[:, None], x.double()),
+    "a tensor expanded": lambda x, i: x[0].expand(4, 3).index_copy_(0, i, x[:1]),
+}
+
+
+# These take an index on the host too, which is looked at when they are called.
+FROM_THE_HOST = ("a result of another dtype", "values of another dtype", "values of other sizes")
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [(name, "xla") for name in WRONG_TWICE] + [(name, "cpu") for name in FROM_THE_HOST],
+)
+def test_what_is_wrong_besides_an_index_is_said_first(name: str, place: str) -> None:
+    call = WRONG_TWICE[name]
+    expected = _error(call, "cpu", 9)
+    with pytest.raises(type(expected)) as caught:
+        call(ramp(4, 3, device="xla"), torch.tensor([9], device=place)).cpu()
+    assert "out of bounds" not in str(expected)
+    assert str(expected).partition("\n")[0] in str(caught.value)
+
+
 def test_matrices_without_a_factorisation_raise_as_on_the_cpu() -> None:
     """Read by the operator itself, or by whoever reads the result."""
     singular = torch.tensor([[1.0, 2.0], [2.0, 4.0]])

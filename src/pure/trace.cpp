@@ -306,7 +306,7 @@ class Tracer {
     }
     for (size_t i = 0; i < trace_.results.size(); ++i) {
       const at::Tensor& result = trace_.results[i];
-      if (!trace_.spoilt.contains(i) && result.requires_grad() && result.grad_fn() != nullptr &&
+      if (!trace_.spoilt.contains(i) && can_require_grad(result) && result.grad_fn() != nullptr &&
           state_of(result)->scope == scope_) {
         trace_.differentiable.push_back(static_cast<int32_t>(i));
       }

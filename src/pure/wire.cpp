@@ -6,6 +6,8 @@
 #include "pure/key.h"
 #include "values/internal_ops.h"
 
+#include <torch/csrc/autograd/variable.h>
+
 #include <bit>
 
 namespace torch_xla {
@@ -187,7 +189,7 @@ class Wiring {
       result.sizes.assign(tensor.sizes().begin(), tensor.sizes().end());
       result.strides.assign(tensor.strides().begin(), tensor.strides().end());
       result.offset = tensor.storage_offset();
-      result.requires_grad = tensor.requires_grad();
+      result.requires_grad = can_require_grad(tensor);
       result.spoilt = trace_.spoilt.contains(i);
       result.leaf = result.requires_grad && !result.spoilt && tensor.is_leaf();
       result.conj = tensor.is_conj();
@@ -402,6 +404,10 @@ std::shared_ptr<const Signature> call_signature(const std::string& op,
   signature.hash = hasher.low();
   signature.computation = std::move(computation);
   return owned;
+}
+
+bool can_require_grad(const at::Tensor& result) {
+  return result.requires_grad() && torch::autograd::isDifferentiableType(result.scalar_type());
 }
 
 bool is_made_of_argument(const Trace& trace, const at::Tensor& tensor) {

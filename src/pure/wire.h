@@ -40,6 +40,10 @@ struct Trace {
 // Is it an argument, or derived from one by the trace?
 bool is_made_of_argument(const Trace& trace, const at::Tensor& tensor);
 
+// PyTorch may mark bytes so too, of whose gradient nothing can be asked: what a call returns of
+// them requires none.
+bool can_require_grad(const at::Tensor& result);
+
 // A graph as a function of modules.
 std::shared_ptr<Computation> make_computation(const std::string& name, Graph graph);
 

@@ -253,6 +253,20 @@ void record_resolved(OpInfo& info, torch::jit::Stack* stack) {
   }
 }
 
+// A call that is wrong in several ways is refused as on the CPU, which looks at places last.
+void check_places(const OpInfo& info, c10::IValue* first, size_t count) {
+  const c10::ArrayRef<c10::IValue> arguments(first, count);
+  try {
+    check_host_indices(*info.places, arguments);
+  } catch (const c10::Error&) {
+    find_plan(info, read_call(info, first, count), arguments);
+    if (info.mutates()) {
+      check_overlaps(info, arguments);
+    }
+    throw;
+  }
+}
+
 // What became of a call that its operator's entry in the table does not tell.
 void count_as(const char* prefix, const OpInfo& info) {
   const std::string& name = info.op.schema().name();
@@ -278,7 +292,7 @@ void record_op(OpInfo& info, torch::jit::Stack* stack) {
   timeline::Scope span(timeline::Kind::Trace);
   c10::ArrayRef<c10::IValue> arguments(first, count);
   if (info.places != nullptr) {
-    check_host_indices(*info.places, arguments);
+    check_places(info, first, count);
   }
   Call call = read_call(info, first, count);
   const CallPlanPtr found = find_plan(info, call, arguments);
