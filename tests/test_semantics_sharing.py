@@ -3,6 +3,7 @@
 import copy
 import io
 import pickle
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -219,3 +220,21 @@ def test_queues_between_processes() -> None:
     process.join()
     assert (doubled.tolist(), doubled.device.type) == ([0.0, 2.0, 4.0], "xla")
     assert (device, kind) == ("xla", "Parameter")
+
+
+def test_memory_that_grows_by_half_a_complex_number() -> None:
+    def program(device: str) -> list[torch.Tensor]:
+        empty = torch.ones(2, 0, dtype=torch.complex64, device=device) * 2
+        real = empty.real.T
+        with warnings.catch_warnings():  # that it is resized
+            warnings.simplefilter("ignore")
+            torch.add(torch.tensor(3, device=device), 4, out=real)
+        one = torch.ones(1, dtype=torch.complex64, device=device) * 2
+        grown = one.real.resize_(3)
+        grown[1:] = 5
+        as_bytes = (torch.zeros(0, dtype=torch.float64, device=device) + 1).view(torch.uint8)
+        as_bytes.resize_(13).copy_(torch.arange(13, device=device))
+        return [real.clone(), real.logical_not_(), one, grown, as_bytes]
+
+    for actual, expected in zip(program("xla"), program("cpu"), strict=True):
+        assert torch.equal(actual.cpu(), expected)

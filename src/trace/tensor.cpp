@@ -87,6 +87,17 @@ const bool kRegistered = [] {
   return true;
 }();
 
+// Of a storage that grew, perhaps by half a complex number.
+TensorType resized_frame(DType former, DType written, int64_t nbytes) {
+  for (DType dtype : {former, written}) {
+    const auto size = static_cast<int64_t>(c10::elementSize(dtype));
+    if (nbytes % size == 0) {
+      return {dtype, {nbytes / size}};
+    }
+  }
+  return {DType::Byte, {nbytes}};
+}
+
 }  // namespace
 
 bool is_xla(const at::Tensor& tensor) {
@@ -212,21 +223,18 @@ void write_value(const at::Tensor& tensor, Value update, const OutputSpec& spec)
   c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
   const c10::StorageImpl& storage = *tensor.storage().unsafeGetStorageImpl();
   DType dtype = tensor.scalar_type();
-  int64_t capacity =
-      static_cast<int64_t>(storage.nbytes()) / static_cast<int64_t>(c10::elementSize(dtype));
+  const auto nbytes = static_cast<int64_t>(storage.nbytes());
   bool same_order = tensor.strides() == c10::IntArrayRef(spec.strides) || spec.sizes.empty();
   if (dtype == spec.dtype && tensor.storage_offset() == 0 && same_order &&
-      tensor.sizes() == c10::IntArrayRef(spec.sizes) && spec.frame.numel() == capacity) {
+      tensor.sizes() == c10::IntArrayRef(spec.sizes) && spec.frame.nbytes() == nbytes) {
     assign_value(impl, std::move(update));
     return;
   }
   Window update_window{spec.dtype, spec.sizes, spec.strides, 0};
   Value base = value_of(impl);
   TensorType frame = base.type();
-  int64_t frame_capacity =
-      static_cast<int64_t>(storage.nbytes()) / static_cast<int64_t>(c10::elementSize(frame.dtype));
-  if (frame.numel() < frame_capacity) {
-    frame.dims = {frame_capacity};
+  if (frame.nbytes() < nbytes) {
+    frame = resized_frame(frame.dtype, dtype, nbytes);
   }
   if (frame.dtype == DType::Bool && dtype != DType::Bool) {
     frame.dtype = DType::Byte;  // programs keep one bit of a bool's byte
