@@ -253,16 +253,23 @@ void record_resolved(OpInfo& info, torch::jit::Stack* stack) {
   }
 }
 
+// Refuses a call that writes where it may not.
+CallPlanPtr find_allowed_plan(const OpInfo& info, const Call& call,
+                              c10::ArrayRef<c10::IValue> arguments) {
+  CallPlanPtr plan = find_plan(info, call, arguments);
+  if (info.mutates()) {
+    check_overlaps(info, arguments);
+  }
+  return plan;
+}
+
 // A call that is wrong in several ways is refused as on the CPU, which looks at places last.
 void check_places(const OpInfo& info, c10::IValue* first, size_t count) {
   const c10::ArrayRef<c10::IValue> arguments(first, count);
   try {
     check_host_indices(*info.places, arguments);
   } catch (const c10::Error&) {
-    find_plan(info, read_call(info, first, count), arguments);
-    if (info.mutates()) {
-      check_overlaps(info, arguments);
-    }
+    find_allowed_plan(info, read_call(info, first, count), arguments);
     throw;
   }
 }
@@ -295,11 +302,8 @@ void record_op(OpInfo& info, torch::jit::Stack* stack) {
     check_places(info, first, count);
   }
   Call call = read_call(info, first, count);
-  const CallPlanPtr found = find_plan(info, call, arguments);
+  const CallPlanPtr found = find_allowed_plan(info, call, arguments);
   const CallPlan& plan = *found;
-  if (info.mutates()) {
-    check_overlaps(info, arguments);
-  }
   if (plan.in_memory) {
     refuse_while_tracing(
         "more than one element of a tensor that is written refers to a single memory location: "
