@@ -188,3 +188,14 @@ def test_matrices_without_a_factorisation_raise_as_on_the_cpu() -> None:
         with pytest.raises(torch.linalg.LinAlgError) as raised:
             call(singular.to("xla")).cpu()
         assert str(wanted.value) in str(raised.value)
+
+
+@pytest.mark.parametrize("learnt", [False, True])
+def test_a_tensor_without_dimensions_takes_no_index(learnt: bool) -> None:
+    """Also where the value that is put requires grad, which is a choice by the mask elsewhere."""
+    for device in ("cpu", "xla"):
+        value = torch.tensor(2.0, device=device, requires_grad=learnt) * 3
+        with pytest.raises(IndexError, match=r"too many indices for tensor of dimension 0 \(got 1"):
+            value.index_put((value == value,), value.flatten())
+        with pytest.raises(IndexError, match=r"too many indices for tensor of dimension 0 \(got 1"):
+            value.index_put_((value == value,), value.flatten())

@@ -235,7 +235,7 @@ using Indices = c10::List<std::optional<Tensor>>;
 // tensor.
 Tensor choice(const Tensor& self, const Indices& indices, const Tensor& values, bool accumulate) {
   const std::optional<Tensor> mask = indices.size() == 1 ? indices.get(0) : std::nullopt;
-  if (accumulate || !mask || !mask->defined() || mask->dim() > self.dim() ||
+  if (accumulate || !mask || !mask->defined() || self.dim() == 0 || mask->dim() > self.dim() ||
       mask->sizes() != self.sizes().slice(0, mask->dim()) || !is_learnt(self, *mask, values)) {
     return {};
   }
