@@ -24,7 +24,7 @@ py::object call_opaque(const std::string& name, const std::string& overload, con
   {
     py::gil_scoped_release no_gil;
     if (pjrt::client().has_ffi()) {
-      record_op(op_info(op), &stack);
+      record_boxed(op_info(op), &stack);
     } else {
       op.callBoxed(&stack);
     }

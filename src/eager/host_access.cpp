@@ -38,16 +38,26 @@ bool is_ours_to_keep(const at::Tensor& result) {
          storage.data_ptr().get_deleter() == c10::GetCPUAllocator()->raw_deleter();
 }
 
+// A CPU tensor that an operation saw can be the next one's if nobody else has it.
+bool can_be_kept(const at::Tensor& view, const c10::Storage& memory) {
+  return view.defined() && view.use_count() == 1 &&
+         view.storage().unsafeGetStorageImpl() == memory.unsafeGetStorageImpl() &&
+         !view.is_conj() && !view.is_neg() && !view.is_inference();
+}
+
+bool is_same_window(const at::Tensor& view, const at::Tensor& tensor) {
+  return view.scalar_type() == tensor.scalar_type() && view.sizes() == tensor.sizes() &&
+         view.strides() == tensor.strides() && view.storage_offset() == tensor.storage_offset();
+}
+
 }  // namespace
 
-HostAccess::~HostAccess() { unpin_all(); }
-
-HostAccess::Entry& HostAccess::find(const c10::Storage& storage) {
+size_t HostAccess::find(const c10::Storage& storage) {
   StorageState* state = state_of(storage).get();
   if (entries_.size() <= kFewEntries) {
-    for (Entry& entry : entries_) {
-      if (entry.state == state) {
-        return entry;
+    for (size_t i = 0; i < entries_.size(); ++i) {
+      if (entries_[i].state == state) {
+        return i;
       }
     }
   } else {
@@ -56,22 +66,21 @@ HostAccess::Entry& HostAccess::find(const c10::Storage& storage) {
     }
     auto found = index_.find(state);
     if (found != index_.end()) {
-      return entries_[found->second];
+      return found->second;
     }
   }
   Entry& entry = entries_.emplace_back();
   entry.storage = storage;
   entry.state = state;
-  return entry;
+  return entries_.size() - 1;
 }
 
 void HostAccess::add(const at::Tensor& tensor, bool write) {
-  Entry& entry = find(tensor.storage());
+  const size_t place = find(tensor.storage());
+  Entry& entry = entries_[place];
   entry.write = entry.write || write;
   entry.writes_bytes = entry.writes_bytes || (write && tensor.scalar_type() != at::kBool);
-  if (!entry.first.defined()) {
-    entry.first = tensor;
-  }
+  uses_.push_back({&tensor, place, write, {}});
 }
 
 // Pins every entry's value, or none: then says which are pending and which were never written.
@@ -93,26 +102,45 @@ bool HostAccess::pin_all(std::vector<StatePtr>& pending, std::vector<Entry*>& mi
     DeviceData& data = *device_data(*entry.leaf);
     ++data.holders;
     ++data.pins;
+    entry.kept = std::move(data.kept);
     // One reference is the storage's, and each pin has one.
     entry.shared = entry.leaf.use_count() > 1 + static_cast<size_t>(data.pins);
   }
   return true;
 }
 
-void HostAccess::unpin_all() {
-  std::vector<NodePtr> last;  // freed without the lock
+void HostAccess::close() {
+  c10::SmallVector<NodePtr, 4> last;  // freed without the lock
+  for (Use& use : uses_) {
+    Entry& entry = entries_[use.entry];
+    if (can_be_kept(use.view, entry.host)) {
+      entry.kept = std::move(use.view);
+    }
+  }
+  for (Adopted& adopted : adopted_) {
+    if (!can_be_kept(adopted.kept, adopted.memory)) {
+      adopted.kept.reset();
+    }
+  }
   TraceLock lock;
   for (Entry& entry : entries_) {
-    if (entry.leaf) {
-      DeviceData& data = *device_data(*entry.leaf);
-      --data.holders;
-      --data.pins;
-      // A reference without a pin would look like another value that shares the memory.
-      if (entry.leaf.use_count() == 1) {
-        last.push_back(std::move(entry.leaf));
-      }
-      entry.leaf.reset();
+    if (!entry.leaf) {
+      continue;
     }
+    DeviceData& data = *device_data(*entry.leaf);
+    --data.holders;
+    --data.pins;
+    // A reference without a pin would look like another value that shares the memory.
+    if (entry.leaf.use_count() == 1) {
+      last.push_back(std::move(entry.leaf));
+    } else {
+      std::swap(data.kept, entry.kept);
+    }
+    entry.leaf.reset();
+  }
+  for (Adopted& adopted : adopted_) {
+    device_data(*adopted.leaf)->kept = std::move(adopted.kept);
+    state_of(adopted.storage)->set_value({std::move(adopted.leaf), 0});
   }
 }
 
@@ -146,12 +174,13 @@ bool HostAccess::replace(Entry& entry) {
   }
   entry.leaf = std::move(leaf);
   entry.host = std::move(memory);
+  entry.kept.reset();
   return true;
 }
 
 bool HostAccess::open_memory(Entry& entry) {
   DeviceData& data = *device_data(*entry.leaf);
-  entry.host = data.host();
+  entry.host = entry.kept.defined() ? entry.kept.storage() : data.host();
   if ((entry.write && entry.shared) || entry.host.nbytes() < entry.storage.nbytes() ||
       (entry.writes_bytes && data.type.dtype == at::kBool)) {
     return replace(entry);
@@ -169,13 +198,7 @@ void HostAccess::open() {
     std::vector<Entry*> missing;
     if (!pin_all(pending, missing)) {
       for (Entry* entry : missing) {
-        size_t nbytes = entry->storage.nbytes();
-        NodePtr leaf = host_leaf(frame_of(entry->first, nbytes), entry->state->device,
-                                 allocate_on_host(nbytes));
-        TraceLock lock;
-        if (!entry->state->value()) {
-          entry->state->set_value({std::move(leaf), 0});
-        }
+        make(*entry);
       }
       sync_storages(pending);
       continue;
@@ -183,25 +206,45 @@ void HostAccess::open() {
     opened = std::all_of(entries_.begin(), entries_.end(),
                          [this](Entry& entry) { return open_memory(entry); });
     if (!opened) {
-      unpin_all();
+      close();
     }
   }
 }
 
-at::Tensor HostAccess::view(const at::Tensor& tensor) {
-  const Entry& entry = find(tensor.storage());
-  const bool reads_bytes_as_bools = tensor.scalar_type() == at::kBool && !entry.write &&
-                                    device_data(*entry.leaf)->type.dtype != at::kBool;
-  at::Tensor view =
-      cpu_tensor(reads_bytes_as_bools ? as_bools(entry.host) : entry.host, tensor.scalar_type(),
-                 tensor.sizes(), tensor.strides(), tensor.storage_offset());
-  if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
-    view.unsafeGetTensorImpl()->set_wrapped_number(true);
+// Memory of a storage that was never written, as the tensor that was added first sees it.
+void HostAccess::make(Entry& entry) {
+  const auto first = std::find_if(uses_.begin(), uses_.end(),
+                                  [&](const Use& use) { return &entries_[use.entry] == &entry; });
+  const size_t nbytes = entry.storage.nbytes();
+  NodePtr leaf =
+      host_leaf(frame_of(*first->tensor, nbytes), entry.state->device, allocate_on_host(nbytes));
+  TraceLock lock;
+  if (!entry.state->value()) {
+    entry.state->set_value({std::move(leaf), 0});
   }
-  return view;
 }
 
-at::Tensor HostAccess::adopt(const at::Tensor& result, int device) {
+const at::Tensor& HostAccess::view(size_t place) {
+  Use& use = uses_[place];
+  const at::Tensor& tensor = *use.tensor;
+  Entry& entry = entries_[use.entry];
+  const bool reads_bytes_as_bools = tensor.scalar_type() == at::kBool && !entry.write &&
+                                    device_data(*entry.leaf)->type.dtype != at::kBool;
+  if (entry.kept.defined() && !reads_bytes_as_bools && is_same_window(entry.kept, tensor)) {
+    use.view = std::move(entry.kept);
+  } else {
+    use.view =
+        cpu_tensor(reads_bytes_as_bools ? as_bools(entry.host) : entry.host, tensor.scalar_type(),
+                   tensor.sizes(), tensor.strides(), tensor.storage_offset());
+  }
+  if (tensor.dim() == 0) {
+    use.view.unsafeGetTensorImpl()->set_wrapped_number(
+        tensor.unsafeGetTensorImpl()->is_wrapped_number());
+  }
+  return use.view;
+}
+
+at::Tensor HostAccess::adopt(at::Tensor result, int device) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       result.layout() == c10::kStrided && result.device().is_cpu() && !result.is_quantized(),
       "the xla device has only strided tensors of plain dtypes, an operator returned one of "
@@ -219,32 +262,38 @@ at::Tensor HostAccess::adopt(const at::Tensor& result, int device) {
       return wrap(entry.storage);
     }
   }
-  for (const auto& [memory, storage] : adopted_) {
-    if (memory.is_alias_of(result.storage())) {
-      return wrap(storage);
+  for (const Adopted& adopted : adopted_) {
+    if (adopted.memory.is_alias_of(result.storage())) {
+      return wrap(adopted.storage);
     }
   }
   if (!is_ours_to_keep(result)) {
     return adopt(at::clone(result), device);
   }
-  const c10::Storage& memory = result.storage();
+  const c10::Storage memory = result.storage();
   c10::Storage storage = make_storage(static_cast<int64_t>(memory.nbytes()), device);
   NodePtr leaf = host_leaf(frame_of(result, memory.nbytes()), device, memory);
-  {
-    TraceLock lock;
-    state_of(storage)->set_value({std::move(leaf), 0});
-  }
-  adopted_.emplace_back(memory, storage);
-  return wrap(storage);
+  at::Tensor tensor = wrap(storage);
+  adopted_.push_back({memory, std::move(storage), std::move(leaf), std::move(result)});
+  return tensor;
 }
 
-void HostAccess::update(const at::Tensor& tensor, const at::Tensor& view) {
-  if (tensor.sizes() == view.sizes() && tensor.strides() == view.strides()) {
+void HostAccess::update_written() {
+  for (const Use& use : uses_) {
+    if (use.write) {
+      update(use);
+    }
+  }
+}
+
+void HostAccess::update(const Use& use) {
+  const at::Tensor& tensor = *use.tensor;
+  if (tensor.sizes() == use.view.sizes() && tensor.strides() == use.view.strides()) {
     return;
   }
-  Entry& entry = find(tensor.storage());
-  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(view.sizes(), view.strides(),
-                                                      view.storage_offset());
+  Entry& entry = entries_[use.entry];
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(use.view.sizes(), use.view.strides(),
+                                                      use.view.storage_offset());
   size_t nbytes = entry.host.nbytes();
   if (nbytes == entry.storage.nbytes()) {
     return;

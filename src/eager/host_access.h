@@ -11,45 +11,62 @@ namespace torch_xla::eager {
 class HostAccess {
  public:
   HostAccess() = default;
-  ~HostAccess();
+  ~HostAccess() { close(); }
   HostAccess(const HostAccess&) = delete;
   HostAccess& operator=(const HostAccess&) = delete;
 
-  // First all tensors are added...
+  // First all tensors are added, which the caller keeps...
   void add(const at::Tensor& tensor, bool write);
   // ...then their values are made to be in memory: what is pending runs, and bytes that are to be
   // changed while another value shares them are copied...
   void open();
-  // ...then they can be viewed.
-  at::Tensor view(const at::Tensor& tensor);
+  // ...then they can be viewed, each by its place in the order in which they were added.
+  const at::Tensor& view(size_t place);
 
-  // The xla tensor that has the memory and the sizes of a CPU kernel's result.
-  at::Tensor adopt(const at::Tensor& result, int device);
-  // After the operation wrote to `view`, a view of `tensor`: takes over a size given to it.
-  void update(const at::Tensor& tensor, const at::Tensor& view);
+  // The xla tensor that has the memory and the sizes of a CPU kernel's result. It has its value
+  // when this is closed.
+  at::Tensor adopt(at::Tensor result, int device);
+  // After the operation: tensors that it wrote to take over sizes that it gave to their views.
+  void update_written();
 
  private:
   struct Entry {
-    c10::Storage storage;  // of the xla tensor
+    c10::Storage storage;  // of the xla tensors
     StorageState* state = nullptr;
-    at::Tensor first;  // what was added first: the frame of memory not yet there
     bool write = false;
     bool writes_bytes = false;  // through a tensor that is none of bools
     bool shared = false;
     NodePtr leaf;  // pinned if set
     c10::Storage host;
+    at::Tensor kept;  // a view of an earlier operation
+  };
+  struct Use {
+    const at::Tensor* tensor;
+    size_t entry;
+    bool write;
+    at::Tensor view;  // on the host, once asked for
+  };
+  struct Adopted {
+    c10::Storage memory;
+    c10::Storage storage;
+    NodePtr leaf;
+    at::Tensor kept;
   };
 
-  Entry& find(const c10::Storage& storage);
+  size_t find(const c10::Storage& storage);
   bool pin_all(std::vector<StatePtr>& pending, std::vector<Entry*>& missing);
-  void unpin_all();
+  // Hands back what was pinned and kept, and gives adopted results their values.
+  void close();
+  void make(Entry& entry);
   // Gives the storage memory of its own; false if another thread gave it a new value meanwhile.
   bool replace(Entry& entry);
   bool open_memory(Entry& entry);
+  void update(const Use& use);
 
-  std::vector<Entry> entries_;
-  std::unordered_map<StorageState*, size_t> index_;             // used when there are many
-  std::vector<std::pair<c10::Storage, c10::Storage>> adopted_;  // CPU memory, xla storage
+  c10::SmallVector<Entry, 4> entries_;
+  c10::SmallVector<Use, 4> uses_;
+  std::unordered_map<StorageState*, size_t> index_;  // of entries; used when there are many
+  c10::SmallVector<Adopted, 2> adopted_;
 };
 
 }  // namespace torch_xla::eager

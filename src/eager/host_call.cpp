@@ -5,6 +5,7 @@
 #include "trace/for_each_tensor.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/stack.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 namespace torch_xla::eager {
@@ -13,15 +14,10 @@ namespace {
 
 class HostCall {
  public:
-  HostCall(const HostOperator& op, torch::jit::Stack* stack, int device)
-      : op_(op), stack_(stack), device_(device) {
-    size_t count = op.op.schema().arguments().size();
-    arguments_.assign(std::make_move_iterator(stack->end() - static_cast<std::ptrdiff_t>(count)),
-                      std::make_move_iterator(stack->end()));
-    torch::jit::drop(*stack, count);
-  }
+  HostCall(const HostOperator& op, c10::ArrayRef<c10::IValue> arguments, int device)
+      : op_(op), arguments_(arguments), device_(device) {}
 
-  void run() {
+  void run(c10::SmallVector<c10::IValue, 2>& fresh) {
     for (size_t i = 0; i < arguments_.size(); ++i) {
       bool written = std::find(op_.written.begin(), op_.written.end(), i) != op_.written.end();
       if (arguments_[i].isDevice()) {
@@ -39,13 +35,13 @@ class HostCall {
     for (const c10::IValue& argument : arguments_) {
       host.push_back(to_host(argument));
     }
-    written_views_.reserve(op_.written.size());
-    for (size_t i : op_.written) {
-      written_views_.push_back(host[i]);
-    }
     op_.op.callBoxed(&host);
-    update_written();
-    push_returns(host);
+    access_.update_written();
+    for (size_t i = 0; i < host.size(); ++i) {
+      if (op_.return_alias[i] < 0) {
+        fresh.push_back(from_host(std::move(host[i])));
+      }
+    }
   }
 
  private:
@@ -80,7 +76,7 @@ class HostCall {
   c10::IValue to_host(const c10::IValue& value) {
     if (value.isTensor()) {
       const at::Tensor& tensor = value.toTensor();
-      return is_xla(tensor) ? c10::IValue(access_.view(tensor)) : value;
+      return is_xla(tensor) ? c10::IValue(access_.view(viewed_++)) : value;
     }
     if (value.isDevice() && value.toDevice().type() == c10::DeviceType::XLA) {
       return c10::Device(c10::kCPU);
@@ -104,57 +100,36 @@ class HostCall {
     return value;
   }
 
-  void update_written() {
-    for (size_t w = 0; w < op_.written.size(); ++w) {
-      std::vector<at::Tensor> views;
-      for_each_tensor(written_views_[w], [&](const at::Tensor& view) { views.push_back(view); });
-      size_t next = 0;
-      for_each_tensor(arguments_[op_.written[w]], [&](const at::Tensor& tensor) {
-        const at::Tensor& view = views[next++];
-        if (is_xla(tensor)) {
-          access_.update(tensor, view);
-        }
-      });
-    }
-  }
-
-  void push_returns(torch::jit::Stack& host) {
-    for (size_t i = 0; i < host.size(); ++i) {
-      int alias = op_.return_alias[i];
-      stack_->push_back(alias >= 0 ? arguments_[alias] : from_host(std::move(host[i])));
-    }
-  }
-
   c10::IValue from_host(c10::IValue value) {
     if (value.isTensor()) {
-      return value.toTensor().defined() ? c10::IValue(access_.adopt(value.toTensor(), device_))
-                                        : value;
+      at::Tensor tensor = std::move(value).toTensor();
+      return tensor.defined() ? access_.adopt(std::move(tensor), device_) : tensor;
     }
     if (value.isTensorList()) {
-      c10::List<at::Tensor> list;
-      for (const c10::IValue& element : value.toListRef()) {
-        list.push_back(from_host(element).toTensor());
+      c10::List<at::Tensor> returned = std::move(value).toTensorList();
+      for (size_t i = 0; i < returned.size(); ++i) {
+        returned.set(i, from_host(returned.extract(i)).toTensor());
       }
-      return list;
+      return returned;
     }
     return value;
   }
 
   const HostOperator& op_;
-  torch::jit::Stack* stack_;
+  c10::ArrayRef<c10::IValue> arguments_;
   int device_;
   bool has_tensor_ = false;
-  std::vector<c10::IValue> arguments_;
-  std::vector<c10::IValue> written_views_;
+  size_t viewed_ = 0;  // how many of the tensors that were added
   HostAccess access_;
 };
 
 }  // namespace
 
-void call_on_host(const HostOperator& op, torch::jit::Stack* stack, int device) {
+void call_on_host(const HostOperator& op, c10::ArrayRef<c10::IValue> arguments,
+                  c10::SmallVector<c10::IValue, 2>& fresh, int device) {
   static metrics::Metric& time = metrics::metric("EagerOpExecuteTime");
   metrics::Timed timed(time);
-  HostCall(op, stack, device).run();
+  HostCall(op, arguments, device).run(fresh);
 }
 
 }  // namespace torch_xla::eager

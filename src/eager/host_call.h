@@ -2,7 +2,8 @@
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/core/stack.h>
+#include <ATen/core/ivalue.h>
+#include <c10/util/SmallVector.h>
 
 namespace torch_xla::eager {
 
@@ -14,8 +15,9 @@ struct HostOperator {
   bool takes_cpu_tensors = false;
 };
 
-// Replaces the arguments on the stack by the returns. `device`: of the results, when no argument
-// says it.
-void call_on_host(const HostOperator& op, torch::jit::Stack* stack, int device);
+// Adds what the call returns to `fresh`, but for the returns that are arguments. `device`: of the
+// results, when no argument says it.
+void call_on_host(const HostOperator& op, c10::ArrayRef<c10::IValue> arguments,
+                  c10::SmallVector<c10::IValue, 2>& fresh, int device);
 
 }  // namespace torch_xla::eager

@@ -2,7 +2,6 @@
 
 #include "base/mutex.h"
 
-#include <deque>
 #include <map>
 #include <memory>
 #include <string_view>
@@ -26,27 +25,33 @@ Unit declared_unit(const std::string& name, Unit otherwise) {
   return found == units.end() ? otherwise : found->second;
 }
 
-double unix_time() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
 class SampledMetric : public Metric {
  public:
   explicit SampledMetric(Unit unit) : unit_(unit) {}
 
-  void add(double sample) override {
+  void add(double sample, Clock::time_point now) override {
     MutexLock lock(mutex_);
-    ++count_;
     total_ += sample;
-    samples_.emplace_back(unix_time(), sample);
-    if (samples_.size() > kKeptSamples) {
-      samples_.pop_front();
+    const std::pair<Clock::time_point, double> taken(now, sample);
+    if (samples_.size() < kKeptSamples) {
+      samples_.push_back(taken);
+    } else {
+      samples_[count_ % kKeptSamples] = taken;
     }
+    ++count_;
   }
 
   MetricData data() const {
+    using Seconds = std::chrono::duration<double>;
     MutexLock lock(mutex_);
-    return {count_, total_, {samples_.begin(), samples_.end()}, unit_};
+    const Seconds unix_now = std::chrono::system_clock::now().time_since_epoch();
+    const Clock::time_point now = Clock::now();
+    MetricData data{static_cast<int64_t>(count_), total_, {}, unit_};
+    for (size_t i = count_ - samples_.size(); i < count_; ++i) {
+      const auto& [moment, sample] = samples_[i % kKeptSamples];
+      data.samples.emplace_back((unix_now - Seconds(now - moment)).count(), sample);
+    }
+    return data;
   }
 
   void clear() {
@@ -59,9 +64,10 @@ class SampledMetric : public Metric {
  private:
   const Unit unit_;
   mutable Mutex mutex_;
-  int64_t count_ GUARDED_BY(mutex_) = 0;
+  size_t count_ GUARDED_BY(mutex_) = 0;
   double total_ GUARDED_BY(mutex_) = 0;
-  std::deque<std::pair<double, double>> samples_ GUARDED_BY(mutex_);
+  // The sample of each count, until that many later overwrite it.
+  std::vector<std::pair<Clock::time_point, double>> samples_ GUARDED_BY(mutex_);
 };
 
 // Leaked: threads may still count while the process ends.

@@ -28,8 +28,10 @@ enum class Unit { Nanoseconds, Bytes, Number };
 
 class Metric {
  public:
+  using Clock = std::chrono::steady_clock;
   virtual ~Metric() = default;
-  virtual void add(double sample) = 0;
+  // `now` by whoever has just looked at the clock.
+  virtual void add(double sample, Clock::time_point now = Clock::now()) = 0;
 };
 // Created on first use, never destroyed. metrics.inc decides the unit of the names it has.
 Metric& metric(const std::string& name, Unit unit = Unit::Nanoseconds);
@@ -37,18 +39,17 @@ Metric& metric(const std::string& name, Unit unit = Unit::Nanoseconds);
 // Adds the nanoseconds of its life to a metric.
 class Timed {
  public:
-  explicit Timed(Metric& metric) : metric_(metric), start_(std::chrono::steady_clock::now()) {}
+  explicit Timed(Metric& metric) : metric_(metric), start_(Metric::Clock::now()) {}
   ~Timed() {
-    metric_.add(static_cast<double>(std::chrono::duration_cast<std::chrono::nanoseconds>(
-                                        std::chrono::steady_clock::now() - start_)
-                                        .count()));
+    const auto end = Metric::Clock::now();
+    metric_.add(std::chrono::duration<double, std::nano>(end - start_).count(), end);
   }
   Timed(const Timed&) = delete;
   Timed& operator=(const Timed&) = delete;
 
  private:
   Metric& metric_;
-  std::chrono::steady_clock::time_point start_;
+  Metric::Clock::time_point start_;
 };
 
 struct MetricData {

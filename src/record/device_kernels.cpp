@@ -247,8 +247,9 @@ void record_copy(const Tensor& self, const Tensor& source) {
     return;
   }
   static OpInfo& info = op_info(copy_handle());
-  torch::jit::Stack stack{self, source, false};
-  record_op(info, &stack);
+  c10::IValue arguments[] = {self, source, false};
+  Returns fresh;
+  record_op(info, arguments, fresh);
 }
 
 // Host memory to the device: in eager mode done when this returns.
@@ -364,7 +365,7 @@ Tensor to_copy(const Tensor& self, std::optional<at::ScalarType> dtype,
 // Recorded as others are.
 void clone(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const Tensor source = torch::jit::peek(*stack, 0, 2).toTensor();
-  record_op(op_info(op), stack);
+  record_boxed(op_info(op), stack);
   mark_copy(stack->back().toTensor(), source);
 }
 

@@ -23,40 +23,36 @@ at::Generator draw_generator(const at::Generator& of_device) {
   eager::HostAccess access;
   access.add(state, /*write=*/true);
   access.open();
-  auto* words = static_cast<uint64_t*>(access.view(state).mutable_data_ptr());
+  auto* words = static_cast<uint64_t*>(access.view(0).mutable_data_ptr());
   static Mutex drawing;
   MutexLock lock(drawing);
   uint64_t seed = words[0] ^ (words[1]++ * 0x9E3779B97F4A7C15ull);
   return at::make_generator<at::CPUGeneratorImpl>(seed);
 }
 
-// Puts the generator where the operator that runs takes it.
-void give_generator(const OpInfo& info, torch::jit::Stack* stack) {
-  size_t count = info.scalar_arguments.size();
-  auto first = stack->end() - static_cast<std::ptrdiff_t>(count);
-  int device =
-      device_of_call(c10::ArrayRef<c10::IValue>(stack->data() + (stack->size() - count), count));
+// The arguments with the generator where the operator that runs takes it.
+std::vector<c10::IValue> with_generator(const OpInfo& info, Arguments arguments) {
+  std::vector<c10::IValue> given(arguments.begin(), arguments.end());
+  const int device = device_of_call(given);
   const auto& schema = info.host.op.schema().arguments();
   for (size_t i = 0; i < schema.size(); ++i) {
     if (schema[i].name() != "generator") {
       continue;
     }
-    if (schema.size() > count) {
-      first = stack->insert(first + static_cast<std::ptrdiff_t>(i), c10::IValue()) -
-              static_cast<std::ptrdiff_t>(i);
+    if (schema.size() > arguments.size()) {
+      given.insert(given.begin() + static_cast<std::ptrdiff_t>(i), c10::IValue());
     }
-    c10::IValue& generator = *(first + static_cast<std::ptrdiff_t>(i));
-    generator = draw_generator(generator.isGenerator() ? generator.toGenerator()
-                                                       : default_generator(device));
+    given[i] =
+        draw_generator(given[i].isGenerator() ? given[i].toGenerator() : default_generator(device));
   }
+  return given;
 }
 
 // The CPU's kernel draws from the CPU's generator and cannot be given another.
-void run_dropout(torch::jit::Stack* stack) {
-  at::Tensor input = torch::jit::peek(*stack, 0, 3).toTensor();
-  double p = torch::jit::peek(*stack, 1, 3).toDouble();
-  std::optional<bool> train = torch::jit::peek(*stack, 2, 3).toOptional<bool>();
-  torch::jit::drop(*stack, 3);
+void run_dropout(Arguments arguments, Returns& fresh) {
+  const at::Tensor& input = arguments[0].toTensor();
+  double p = arguments[1].toDouble();
+  std::optional<bool> train = arguments[2].toOptional<bool>();
   at::Tensor output;
   at::Tensor mask;
   if (train.value_or(true)) {
@@ -66,24 +62,27 @@ void run_dropout(torch::jit::Stack* stack) {
     mask = at::ones_like(input, input.options().dtype(at::kBool));
     output = at::clone(input);
   }
-  torch::jit::push(*stack, std::move(output), std::move(mask));
+  fresh.push_back(std::move(output));
+  fresh.push_back(std::move(mask));
 }
 
 }  // namespace
 
-void run_on_host_memory(const OpInfo& info, torch::jit::Stack* stack) {
+void run_on_host_memory(const OpInfo& info, Arguments arguments, Returns& fresh) {
   if (info.lowering != nullptr) {
     info.counter->add();
   }
   if (info.name == "aten::native_dropout") {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
-    run_dropout(stack);
+    run_dropout(arguments, fresh);
     return;
   }
   if (info.random) {
-    give_generator(info, stack);
+    const std::vector<c10::IValue> given = with_generator(info, arguments);
+    eager::call_on_host(info.host, given, fresh, current_device());
+    return;
   }
-  eager::call_on_host(info.host, stack, current_device());
+  eager::call_on_host(info.host, arguments, fresh, current_device());
 }
 
 void copy_on_host_memory(const at::Tensor& destination, const at::Tensor& source) {
@@ -94,7 +93,7 @@ void copy_on_host_memory(const at::Tensor& destination, const at::Tensor& source
   access.add(destination, /*write=*/true);
   access.open();
   at::AutoDispatchBelowADInplaceOrView below_autograd;
-  access.view(destination).copy_(source);
+  access.view(0).copy_(source);
 }
 
 }  // namespace torch_xla

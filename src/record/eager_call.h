@@ -1,11 +1,11 @@
 // Operations of eager mode on host memory: what record/ knows of an operator, for eager/.
 #pragma once
 
-#include "record/op_info.h"
+#include "record/recorder.h"
 
 namespace torch_xla {
 
-void run_on_host_memory(const OpInfo& info, torch::jit::Stack* stack);
+void run_on_host_memory(const OpInfo& info, Arguments arguments, Returns& fresh);
 
 // The values of a CPU tensor into an xla tensor.
 void copy_on_host_memory(const at::Tensor& destination, const at::Tensor& source);

@@ -70,7 +70,7 @@ at::Tensor new_result(const OutputSpec& spec, int device) {
   return empty_tensor(spec.dtype, spec.sizes, spec.strides, device);
 }
 
-at::Tensor written_tensor(const CallPlan::Result& result, c10::ArrayRef<c10::IValue> arguments) {
+const at::Tensor& written_tensor(const CallPlan::Result& result, Arguments arguments) {
   const c10::IValue& argument = arguments[result.argument];
   return result.element < 0 ? argument.toTensor() : argument.toListRef()[result.element].toTensor();
 }
@@ -99,15 +99,17 @@ bool has_lazy_bit(const c10::IValue& value) {
   return is_xla(tensor) && (tensor.is_conj() || tensor.is_neg());
 }
 
+// Where a result goes: a new tensor, an argument, or nowhere.
 struct Target {
-  at::Tensor tensor;  // undefined: the operator returns None
-  bool fresh = true;
+  at::Tensor fresh;
+  const at::Tensor* written = nullptr;
+  bool defined() const { return written != nullptr || fresh.defined(); }
+  const at::Tensor& tensor() const { return written != nullptr ? *written : fresh; }
 };
 
 using Targets = c10::SmallVector<Target, 2>;
 
-Targets make_targets(const OpInfo& info, const CallPlan& plan, int device,
-                     c10::ArrayRef<c10::IValue> arguments) {
+Targets make_targets(const OpInfo& info, const CallPlan& plan, int device, Arguments arguments) {
   Targets targets(plan.results.size());
   for (size_t i = 0; i < plan.results.size(); ++i) {
     const CallPlan::Result& result = plan.results[i];
@@ -115,13 +117,12 @@ Targets make_targets(const OpInfo& info, const CallPlan& plan, int device,
       continue;
     }
     const OutputSpec& spec = plan.signature->outputs[result.output];
-    targets[i].fresh = result.argument < 0;
-    if (targets[i].fresh) {
-      targets[i].tensor = new_result(spec, device);
+    if (result.argument < 0) {
+      targets[i].fresh = new_result(spec, device);
     } else {
-      targets[i].tensor = written_tensor(result, arguments);
+      targets[i].written = &written_tensor(result, arguments);
       if (info.resizes_outputs || info.resizes_state) {
-        resize_written(info, targets[i].tensor, spec);
+        resize_written(info, *targets[i].written, spec);
       }
     }
   }
@@ -151,14 +152,14 @@ void link(const CallPlan& plan, const Call& call, const NodePtr& node, const Tar
     node->operands.push_back(value_of_state(*generator_state.unsafeGetTensorImpl(), generator));
   }
   for (size_t i = 0; i < targets.size(); ++i) {
-    if (!targets[i].tensor.defined()) {
+    if (!targets[i].defined()) {
       continue;
     }
     auto output = static_cast<uint32_t>(plan.results[i].output);
-    if (targets[i].fresh) {
-      assign_value(*targets[i].tensor.unsafeGetTensorImpl(), {node, output});
+    if (targets[i].written == nullptr) {
+      assign_value(*targets[i].fresh.unsafeGetTensorImpl(), {node, output});
     } else {
-      write_value(targets[i].tensor, {node, output}, plan.signature->outputs[output]);
+      write_value(*targets[i].written, {node, output}, plan.signature->outputs[output]);
     }
   }
   if (generator_state.defined()) {
@@ -186,8 +187,8 @@ void run_pending_operands(const Call& call) {
 void run_at_once(const Targets& targets, const at::Tensor& generator_state) {
   std::vector<StatePtr> states;
   for (const Target& target : targets) {
-    if (target.tensor.defined()) {
-      states.push_back(state_of(target.tensor));
+    if (target.defined()) {
+      states.push_back(state_of(target.tensor()));
     }
   }
   if (generator_state.defined()) {
@@ -196,59 +197,61 @@ void run_at_once(const Targets& targets, const at::Tensor& generator_state) {
   run_eagerly(states);
 }
 
-void push_returns(const OpInfo& info, const CallPlan& plan, Targets& targets, size_t argument_count,
-                  torch::jit::Stack* stack) {
-  c10::SmallVector<c10::IValue, 2> returns;
+void add_fresh_returns(const OpInfo& info, const CallPlan& plan, Targets& targets,
+                       Returns& returns) {
   size_t next = 0;
   size_t fresh = 0;
   for (int alias : info.return_alias) {
     if (alias >= 0) {
-      returns.push_back((*stack)[stack->size() - argument_count + alias]);
       continue;
     }
     int length = plan.return_lengths[fresh++];
     if (length < 0) {
-      returns.emplace_back(std::move(targets[next++].tensor));
+      returns.emplace_back(std::move(targets[next++].fresh));
       continue;
     }
     c10::List<at::Tensor> list;
     for (int i = 0; i < length; ++i) {
-      list.push_back(std::move(targets[next++].tensor));
+      list.push_back(std::move(targets[next++].fresh));
     }
     returns.emplace_back(std::move(list));
   }
-  torch::jit::drop(*stack, argument_count);
-  for (c10::IValue& value : returns) {
-    stack->push_back(std::move(value));
+}
+
+// What is seldom used takes a stack; `run` says whether it has run the call.
+template <typename Run>
+bool run_on_stack(const OpInfo& info, Arguments arguments, Returns& fresh, const Run& run) {
+  torch::jit::Stack stack(arguments.begin(), arguments.end());
+  if (!run(&stack)) {
+    return false;
   }
+  for (size_t i = 0; i < stack.size(); ++i) {
+    if (info.return_alias[i] < 0) {
+      fresh.push_back(std::move(stack[i]));
+    }
+  }
+  return true;
 }
 
 // Operators that PyTorch lets through with a conjugate or negative bit (copies, products) get the
 // value the bit stands for, and what they write is written through the bit.
-void record_resolved(OpInfo& info, torch::jit::Stack* stack) {
-  size_t count = info.scalar_arguments.size();
-  c10::IValue* first = stack->data() + (stack->size() - count);
-  std::vector<c10::IValue> given(first, first + count);
-  for (size_t i = 0; i < count; ++i) {
-    if (has_lazy_bit(given[i])) {
-      const at::Tensor& tensor = given[i].toTensor();
+void record_resolved(OpInfo& info, Arguments arguments, Returns& fresh) {
+  std::vector<c10::IValue> resolved(arguments.begin(), arguments.end());
+  for (c10::IValue& argument : resolved) {
+    if (has_lazy_bit(argument)) {
+      const at::Tensor& tensor = argument.toTensor();
+      const bool is_neg = tensor.is_neg();
       at::Tensor plain = without_lazy_bits(tensor);
       plain = tensor.is_conj() ? at::_conj_physical(plain) : plain;
-      first[i] = tensor.is_neg() ? at::neg(plain) : plain;
+      argument = is_neg ? at::neg(plain) : plain;
     }
   }
-  std::vector<c10::IValue> resolved(first, first + count);
-  record_op(info, stack);
+  const std::vector<c10::IValue> given = resolved;  // indices of the host may be replaced
+  record_op(info, resolved, fresh);
   for (size_t i : info.mutated) {
-    if (has_lazy_bit(given[i])) {
-      const at::Tensor& written = resolved[i].toTensor();
-      given[i].toTensor().resize_(written.sizes()).copy_(written);
-    }
-  }
-  c10::IValue* returns = stack->data() + (stack->size() - info.return_alias.size());
-  for (size_t i = 0; i < info.return_alias.size(); ++i) {
-    if (info.return_alias[i] >= 0) {
-      returns[i] = given[info.return_alias[i]];
+    if (has_lazy_bit(arguments[i])) {
+      const at::Tensor& written = given[i].toTensor();
+      arguments[i].toTensor().resize_(written.sizes()).copy_(written);
     }
   }
 }
@@ -264,12 +267,11 @@ CallPlanPtr find_allowed_plan(const OpInfo& info, const Call& call,
 }
 
 // A call that is wrong in several ways is refused as on the CPU, which looks at places last.
-void check_places(const OpInfo& info, c10::IValue* first, size_t count) {
-  const c10::ArrayRef<c10::IValue> arguments(first, count);
+void check_places(const OpInfo& info, Arguments arguments) {
   try {
     check_host_indices(*info.places, arguments);
   } catch (const c10::Error&) {
-    find_allowed_plan(info, read_call(info, first, count), arguments);
+    find_allowed_plan(info, read_call(info, arguments.data(), arguments.size()), arguments);
     throw;
   }
 }
@@ -282,26 +284,23 @@ void count_as(const char* prefix, const OpInfo& info) {
 
 }  // namespace
 
-void record_op(OpInfo& info, torch::jit::Stack* stack) {
+void record_op(OpInfo& info, Arguments arguments, Returns& fresh) {
   pjrt::refuse_forked_child();
-  size_t count = info.scalar_arguments.size();
-  c10::IValue* first = stack->data() + (stack->size() - count);
-  if (std::any_of(first, first + count, has_lazy_bit)) {
-    record_resolved(info, stack);
+  if (std::any_of(arguments.begin(), arguments.end(), has_lazy_bit)) {
+    record_resolved(info, arguments, fresh);
     return;
   }
   eager::Mode mode = eager::mode();
   if (mode == eager::Mode::Host) {
-    run_on_host_memory(info, stack);
+    run_on_host_memory(info, arguments, fresh);
     return;
   }
   current_location();
   timeline::Scope span(timeline::Kind::Trace);
-  c10::ArrayRef<c10::IValue> arguments(first, count);
   if (info.places != nullptr) {
-    check_places(info, first, count);
+    check_places(info, arguments);
   }
-  Call call = read_call(info, first, count);
+  Call call = read_call(info, arguments.data(), arguments.size());
   const CallPlanPtr found = find_allowed_plan(info, call, arguments);
   const CallPlan& plan = *found;
   if (plan.in_memory) {
@@ -310,18 +309,23 @@ void record_op(OpInfo& info, torch::jit::Stack* stack) {
         "clone() it first");
     info.counter->add();
     RunReason reason(info.name.c_str());
-    run_on_host_memory(info, stack);
+    run_on_host_memory(info, arguments, fresh);
     return;
   }
   const bool exported =
       plan.recorded && plan.signature->tier == Tier::Host && ExportScope::active();
-  if ((!plan.recorded || exported) && run_decomposition(info, stack)) {
+  if ((!plan.recorded || exported) &&
+      run_on_stack(info, arguments, fresh,
+                   [&](torch::jit::Stack* stack) { return run_decomposition(info, stack); })) {
     count_as("xla::", info);
     return;
   }
   if (!plan.recorded) {
     count_as("aten::", info);
-    run_on_host(info, stack);
+    run_on_stack(info, arguments, fresh, [&](torch::jit::Stack* stack) {
+      run_on_host(info, stack);
+      return true;
+    });
     return;
   }
   info.counter->add();
@@ -345,11 +349,27 @@ void record_op(OpInfo& info, torch::jit::Stack* stack) {
   } else {
     watch_growth();
   }
-  push_returns(info, plan, targets, count, stack);
+  add_fresh_returns(info, plan, targets, fresh);
+}
+
+void record_boxed(OpInfo& info, torch::jit::Stack* stack) {
+  const size_t count = info.scalar_arguments.size();
+  const Arguments arguments(stack->data() + (stack->size() - count), count);
+  Returns fresh;
+  record_op(info, arguments, fresh);
+  Returns returns;
+  size_t next = 0;
+  for (int alias : info.return_alias) {
+    returns.push_back(alias >= 0 ? arguments[alias] : std::move(fresh[next++]));
+  }
+  torch::jit::drop(*stack, count);
+  for (c10::IValue& value : returns) {
+    stack->push_back(std::move(value));
+  }
 }
 
 void record_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  record_op(op_info(op), stack);
+  record_boxed(op_info(op), stack);
 }
 
 }  // namespace torch_xla

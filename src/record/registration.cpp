@@ -5,6 +5,7 @@
 #include "record/registration.h"
 
 #include "record/recorder.h"
+#include "record/unboxed.h"
 
 #include <torch/library.h>
 
@@ -23,6 +24,11 @@ bool is_left_alone(const c10::OperatorHandle& op) {
 
 bool is_structured(const c10::OperatorHandle& op) {
   return op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
+}
+
+// PyTorch would compose it of others: the backend's fallback is not asked.
+bool is_composite(const c10::OperatorHandle& op) {
+  return op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd);
 }
 
 std::set<std::string> lowered_names() {
@@ -59,10 +65,12 @@ void register_by_name(torch::Library& library) {
       continue;
     }
     bool candidate = lowered.count(base_name(name.name)) > 0 || lowered.count(name.name) > 0;
-    if (is_structured(*op) || is_helped(name) || (candidate && is_lowered(*op))) {
-      std::string full =
-          name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
-      library.impl(full.c_str(),
+    const bool ours = is_structured(*op) || is_helped(name) || (candidate && is_lowered(*op));
+    if ((ours || !is_composite(*op)) && register_unboxed(library, *op)) {
+      continue;
+    }
+    if (ours) {
+      library.impl(c10::toString(name).c_str(),
                    torch::CppFunction::makeFromBoxedFunctor(std::make_unique<RecordKernel>(*op)));
     }
   }

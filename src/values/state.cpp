@@ -199,7 +199,12 @@ void DeviceData::begin_write() {
 
 void DeviceData::give_up_host() {
   begin_write();
-  c10::Storage given_up;  // dropped without the lock
+  c10::Storage given_up;  // dropped without the locks
+  at::Tensor seen;
+  {
+    TraceLock lock;
+    seen = std::move(kept);
+  }
   MutexLock lock(mutex_);
   if (owns_host_ && buffer_ == nullptr) {
     count_host(false);

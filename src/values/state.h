@@ -8,6 +8,7 @@
 #include "pjrt/client.h"
 #include "sharding/sharding.h"
 
+#include <ATen/core/Tensor.h>
 #include <c10/core/Storage.h>
 
 #include <atomic>
@@ -66,6 +67,9 @@ class DeviceData : public Node {
   int holders GUARDED_BY(trace_mutex) = 0;
   // Of these, operations that use the bytes; each has a reference to the node, too.
   int pins GUARDED_BY(trace_mutex) = 0;
+  // A CPU tensor over `host()`, made by the last operation of eager mode for the next one: whoever
+  // uses it takes it out.
+  at::Tensor kept GUARDED_BY(trace_mutex);
 
  private:
   // Whether its bytes are memory of the host's that no buffer counts.
