@@ -53,11 +53,12 @@ bool ask_onednn(const char* name) {
   return stack[0].toBool();
 }
 
+// As PyTorch decides for the CPU; oneDNN's layer has no gradient in float16.
 bool onednn_has(at::ScalarType dtype) {
   static const bool bfloat16 = ask_onednn("mkldnn::_is_mkldnn_bf16_supported");
   static const bool half = ask_onednn("mkldnn::_is_mkldnn_fp16_supported");
   return dtype == at::kFloat || (bfloat16 && dtype == at::kBFloat16) ||
-         (half && dtype == at::kHalf);
+         (half && dtype == at::kHalf && !at::GradMode::is_enabled());
 }
 
 at::ScalarType dtype_of_layers(const Tensor& input) {
