@@ -3,6 +3,7 @@
 #include "bindings.h"
 
 #include "pure/undo.h"
+#include "torch_xla/assume_pure.h"
 #include "trace/scope.h"
 #include "trace/tensor.h"
 
@@ -85,16 +86,6 @@ std::optional<int64_t> find_number(const at::Tensor& wrapped) {
     return std::nullopt;
   }
   return number.attr("node").attr("maybe_as_int")().cast<int64_t>();
-}
-
-void watch_gradients(const std::vector<at::Tensor>& leaves) {
-  TraceScope* scope = current_scope();
-  TORCH_CHECK(scope != nullptr, "watch_gradients is for functions that are being traced");
-  for (const at::Tensor& leaf : leaves) {
-    if (is_xla(leaf)) {
-      scope->watch_gradient(leaf);
-    }
-  }
 }
 
 // `with`: what is done meanwhile is no part of the trace around it.
