@@ -1,5 +1,7 @@
 """What a step of a small program costs the host in instructions, which nothing else on the machine
-disturbs, while its graphs are interpreted: lazily, in eager mode, and in CPU-eager PyTorch.
+disturbs, while its graphs are interpreted: lazily, in eager mode, and in CPU-eager PyTorch. And,
+on a platform that computes nothing, what recording the 100-layer decoder's forward costs, and a
+step of it that is traced whole.
 
 Each contender runs a few steps under valgrind's callgrind, which counts only these; start-up and
 the first steps are left out. Needs `valgrind` with its headers, and a C compiler. With `--keep` the
@@ -26,6 +28,7 @@ void end(void) { CALLGRIND_DUMP_STATS; CALLGRIND_STOP_INSTRUMENTATION; }
 Step = Callable[[], object]
 
 KNOWN_STEPS = 4  # before those that are counted
+HOST_ONLY = ("record", "record grad", "traced step")
 
 
 def workloads(device: str) -> dict[str, Callable[[], Step]]:
@@ -90,6 +93,27 @@ def workloads(device: str) -> dict[str, Callable[[], Step]]:
     return {"mlp": mlp, "gru": gru, "crf": crf, "transformer": transformer}
 
 
+def host_only(workload: str) -> Step:
+    import host_time
+    import torch
+    import torch_xla
+
+    if workload == "traced step":
+        return host_time.step_of("decoder 100", "traced")
+    from models import Decoder, DecoderConfig
+
+    config = DecoderConfig.deep()
+    model = Decoder(config).to("xla")
+    tokens = torch.randint(config.vocabulary, (2, 8)).to("xla")
+    torch_xla.sync(wait=True)
+
+    def record() -> None:  # what is recorded is dropped
+        with torch.set_grad_enabled("grad" in workload):
+            model(tokens)
+
+    return record
+
+
 def work(workload: str, contender: str, steps: int, counter: str) -> None:
     import torch
 
@@ -99,7 +123,10 @@ def work(workload: str, contender: str, steps: int, counter: str) -> None:
 
         torch_xla.experimental.eager_mode(contender == "eager")
     torch.manual_seed(0)
-    step = workloads("cpu" if contender == "cpu" else "xla")[workload]()
+    if workload in HOST_ONLY:
+        step = host_only(workload)
+    else:
+        step = workloads("cpu" if contender == "cpu" else "xla")[workload]()
     for _ in range(KNOWN_STEPS):
         step()
     gc.collect()
@@ -113,12 +140,15 @@ def work(workload: str, contender: str, steps: int, counter: str) -> None:
 
 
 def measure(workload: str, contender: str, steps: int, folder: Path) -> float:
-    profile = folder / f"{workload}.{contender}"
+    profile = folder / f"{workload}.{contender}".replace(" ", "_")
+    nothing_computed = {"PJRT_DEVICE": "NULL", "TORCH_XLA_TIERS": "off"}
+    if workload not in HOST_ONLY:
+        nothing_computed = {}
     subprocess.run(
         ["valgrind", "--tool=callgrind", "--instr-atstart=no", "--fair-sched=yes",
          f"--callgrind-out-file={profile}", sys.executable, __file__,
          "--child", workload, contender, "--steps", str(steps), "--keep", str(folder)],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"},
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0", **nothing_computed},
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True,
     )  # fmt: skip
     found = re.search(r"^totals: (\d+)", Path(f"{profile}.1").read_text(errors="replace"), re.M)
@@ -128,7 +158,7 @@ def measure(workload: str, contender: str, steps: int, folder: Path) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    names = tuple(workloads("cpu")) if "--child" not in sys.argv else ()
+    names = (*workloads("cpu"), *HOST_ONLY) if "--child" not in sys.argv else ()
     parser.add_argument("--only", nargs="+", choices=names, default=names)
     parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, default=CONTENDERS)
     parser.add_argument("--steps", type=int, default=3)
@@ -145,7 +175,8 @@ def main() -> None:
             [*compile_counter, str(folder / "counter.so")], input=COUNTER, text=True, check=True
         )
         for workload in options.only:
-            counts = {c: measure(workload, c, options.steps, folder) for c in options.contenders}
+            contenders = ("lazy",) if workload in HOST_ONLY else options.contenders
+            counts = {c: measure(workload, c, options.steps, folder) for c in contenders}
             texts = [f"{name} {count / 1e3:,.0f}k" for name, count in counts.items()]
             print(f"{workload:12s} " + "  ".join(texts), flush=True)
 

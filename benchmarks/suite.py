@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 
-from timing import Worker, write_json
+from timing import Case, Contender, answer_turns, take_turns, write_json
 
 CONTENDERS = ("eager", "lazy", "compiled", "openxla", "traced", "inductor")
 SECONDS_A_TURN = 1.0
@@ -50,9 +50,7 @@ def wrappers(contender: str):
 
 
 def worker(workload: str, contender: str) -> None:
-    """Answers each line `SECONDS` on stdin with the milliseconds a step took meanwhile."""
-    import resource
-
+    """Says how long the first step took, then takes its turns."""
     import torch
     from workloads import make
 
@@ -65,57 +63,29 @@ def worker(workload: str, contender: str) -> None:
     for _ in range(6):  # the program takes over in the third
         step()
     print(json.dumps({"first": first}), flush=True)
-    for line in sys.stdin:
-        until = time.perf_counter() + float(line)
-        step()
-        began, count = time.perf_counter(), 0
-        while time.perf_counter() < until or count == 0:
-            step()
-            count += 1
-        took = (time.perf_counter() - began) / count
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        print(json.dumps({"ms": took * 1e3, "peak": peak}), flush=True)
+    answer_turns(Case(contender, step))
 
 
-class Contender:
-    def __init__(self, workload: str, name: str) -> None:
-        cache = tempfile.mkdtemp(prefix="suite_")
-        self.name = name
-        self.turns: list[float] = []
-        self.peak = 0.0
-        self._worker = Worker(
-            sys.executable, __file__, "--worker", workload, name,
-            TORCH_XLA_CACHE_DIR=cache, TORCHINDUCTOR_CACHE_DIR=cache,
-            TORCH_XLA_TIER_RUNS="2", TORCH_XLA_PROGRESS="0",
-        )  # fmt: skip
-        self.first = json.loads(self._worker.answer())["first"]
-
-    def turn(self) -> float:
-        found = json.loads(self._worker.ask(str(SECONDS_A_TURN)))
-        self.peak = found["peak"]
-        self.turns.append(found["ms"])
-        return found["ms"]
-
-    def end(self) -> None:
-        self._worker.end()
+def contend(workload: str, name: str) -> Contender:
+    cache = tempfile.mkdtemp(prefix="suite_")
+    return Contender(
+        name, sys.executable, __file__, "--worker", workload, name,
+        TORCH_XLA_CACHE_DIR=cache, TORCHINDUCTOR_CACHE_DIR=cache,
+        TORCH_XLA_TIER_RUNS="2", TORCH_XLA_PROGRESS="0",
+    )  # fmt: skip
 
 
 def measure(workload: str, names: list[str], rounds: int) -> dict[str, dict[str, float]]:
-    contenders = [Contender(workload, name) for name in ("cpu", *names)]
-    ratios: dict[str, list[float]] = {name: [] for name in names}
-    for _ in range(rounds):
-        reference = contenders[0].turn()
-        for contender in contenders[1:]:
-            ratios[contender.name].append(contender.turn() / reference)
+    contenders = [contend(workload, name) for name in ("cpu", *names)]
+    ratios = take_turns(contenders, rounds, SECONDS_A_TURN)
     print(f"{workload}: CPU eager {statistics.median(contenders[0].turns):.2f} ms a step")
     result = {}
     for contender in contenders:
-        contender.end()
-        found = ratios.get(contender.name, [1.0])
+        found = ratios[contender.name]
         result[contender.name] = {
             "ratio": statistics.median(found), "least": min(found), "most": max(found),
             "ms": statistics.median(contender.turns),
-            "first_s": contender.first, "peak_mb": contender.peak,
+            "first_s": json.loads(contender.ready)["first"], "peak_mb": contender.peak,
         }  # fmt: skip
         text = (
             "{ratio:6.3f} ({least:.3f} to {most:.3f})  first step {first_s:6.2f} s"

@@ -1,11 +1,13 @@
 """The one timer of the benchmarks.
 
 Candidates are timed in turn with the reference, round by round, so that a noisy moment on the
-machine hits all of them; medians and their ratio are what is reported.
+machine hits all of them; medians and their ratio are what is reported. In one process they also
+share caches, memory and thread teams: what must not flatter gets a process each (`take_turns`).
 """
 
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -95,6 +97,54 @@ class Worker:
         self._process.communicate()
         if self._process.returncode != 0:
             sys.exit(f"{self._process.args!r} failed")
+
+
+def answer_turns(case: Case) -> None:
+    """The worker's side of `Contender`: each line `SECONDS` on its stdin is answered with what a
+    run took meanwhile, and with the process's peak of memory."""
+    for line in sys.stdin:
+        until = time.perf_counter() + float(line)
+        time_once(case)
+        took: list[float] = []
+        while not took or time.perf_counter() < until:
+            took.append(time_once(case))
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        print(json.dumps({"ms": statistics.fmean(took) * 1e3, "peak": peak}), flush=True)
+
+
+class Contender:
+    """One in a process of its own, which says a line when it is ready and then answers turns."""
+
+    def __init__(self, name: str, *command: object, **environment: str) -> None:
+        self.name = name
+        self.turns: list[float] = []
+        self.peak = 0.0
+        self._worker = Worker(*command, **environment)
+        self.ready = self._worker.answer()
+
+    def turn(self, seconds: float) -> float:
+        found = json.loads(self._worker.ask(str(seconds)))
+        self.peak = found["peak"]
+        self.turns.append(found["ms"])
+        return self.turns[-1]
+
+    def end(self) -> None:
+        self._worker.end()
+
+
+def take_turns(
+    contenders: Sequence[Contender], rounds: int, seconds: float
+) -> dict[str, list[float]]:
+    """One runs while the others sleep: name -> its ratio to the first in each round. Ends them."""
+    ratios: dict[str, list[float]] = {contender.name: [] for contender in contenders}
+    for _ in range(rounds):
+        reference = contenders[0].turn(seconds)
+        ratios[contenders[0].name].append(1.0)
+        for contender in contenders[1:]:
+            ratios[contender.name].append(contender.turn(seconds) / reference)
+    for contender in contenders:
+        contender.end()
+    return ratios
 
 
 def write_json(path: str | None, results: dict[str, dict[str, float]]) -> None:

@@ -21,16 +21,24 @@ def resident_bytes() -> int:
         return int(file.read().split()[1]) * PAGE
 
 
-def test_thousands_of_steps_without_growth() -> None:
+@pytest.mark.parametrize("traced", [False, True])
+def test_thousands_of_steps_without_growth(traced: bool) -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(8, 16), nn.Dropout(0.1), nn.Tanh(), nn.Linear(16, 4)).to("xla")
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     data = torch.randn(4, 8)
 
-    def step() -> None:
+    def learn(x: torch.Tensor) -> torch.Tensor:
         optimizer.zero_grad()
-        model(data.to("xla")).square().mean().backward()
+        loss = model(x).square().mean()
+        loss.backward()
         optimizer.step()
+        return loss
+
+    run = torch_xla.compile(learn, assume_pure=True) if traced else learn
+
+    def step() -> None:
+        run(data.to("xla"))
         torch_xla.sync()
 
     def steps(count: int) -> tuple[int, int]:

@@ -7,7 +7,15 @@
 //
 // A kind of call is the tensors' shapes, dtypes and requires_grad, the values of arithmetic
 // arguments, and PyTorch's switches. Gradients, random numbers and changes in place behave as in
-// the plain function; reading a value while tracing throws. See docs/assume_pure.md. Any thread.
+// the plain function; reading a value while tracing throws. A training step may be one, if what
+// its optimizer counts is in tensors (SGD):
+//
+//   auto step = torch_xla::assume_pure([&](torch::Tensor x, torch::Tensor y) {
+//     torch_xla::watch_gradients(model->parameters());
+//     optimizer.zero_grad();
+//     ...
+//
+// See docs/assume_pure.md. Any thread.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -122,6 +130,11 @@ class Pure {
   Function function_;
   std::shared_ptr<detail::PureState> state_;
 };
+
+// In a function that trains, before it clears gradients: says whose. What becomes of them is then
+// part of each call, as if it found them itself by reading these tensors first. Does nothing where
+// nothing is traced.
+void watch_gradients(const std::vector<at::Tensor>& leaves);
 
 // `function` takes tensors, numbers and enumerators, and returns a tensor, a vector or a tuple of
 // tensors. The name stands in errors, profiles and dumps.

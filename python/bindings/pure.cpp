@@ -234,6 +234,22 @@ class PythonPureFunction {
     py::object container;  // a dict or a cell
     py::object key;
     py::object seen;
+    mutable uint64_t version = 0;  // of the dictionary in which it was seen
+
+    // Whether it holds what was seen there. A dictionary in which nothing was put since is not
+    // asked again: a step looks at thousands.
+    bool is_as_seen() const {
+#if PY_VERSION_HEX < 0x030C0000  // later dictionaries do not tell
+      if (PyDict_CheckExact(container.ptr())) {
+        const uint64_t now = reinterpret_cast<PyDictObject*>(container.ptr())->ma_version_tag;
+        if (now != version && current() == seen.ptr()) {
+          version = now;
+        }
+        return now == version;
+      }
+#endif
+      return current() == seen.ptr();
+    }
 
     PyObject* current() const {
       if (PyCell_Check(container.ptr())) {
@@ -331,7 +347,7 @@ class PythonPureFunction {
   // A name that stands for another tensor than when the function was traced: trace again.
   void check_watched() {
     for (const Place& place : watched_) {
-      if (place.current() != place.seen.ptr()) {
+      if (!place.is_as_seen()) {
         clear(/*statistics=*/false);
         return;
       }

@@ -1,7 +1,9 @@
-// What replay.py needs of the core: numbers of a trace, gradients to watch, and the step counts
-// that optimizers keep in CPU tensors.
+// What replay.py needs of the core: numbers of a trace, gradients to watch, the step counts that
+// optimizers keep in CPU tensors, and steps that are taken back.
 #include "bindings.h"
 
+#include "pure/undo.h"
+#include "torch_xla/assume_pure.h"
 #include "trace/scope.h"
 #include "trace/tensor.h"
 
@@ -25,6 +27,10 @@ class TraceNumbers {
   int64_t add(double value) {
     py::gil_scoped_release no_gil;
     return scope_->add_number(value);
+  }
+  int64_t add_computed(const at::Tensor& number) {
+    py::gil_scoped_release no_gil;
+    return scope_->add_computed(number);
   }
 
  private:
@@ -82,25 +88,35 @@ std::optional<int64_t> find_number(const at::Tensor& wrapped) {
   return number.attr("node").attr("maybe_as_int")().cast<int64_t>();
 }
 
-void watch_gradients(const std::vector<at::Tensor>& leaves) {
-  TraceScope* scope = current_scope();
-  TORCH_CHECK(scope != nullptr, "watch_gradients is for functions that are being traced");
-  for (const at::Tensor& leaf : leaves) {
-    if (is_xla(leaf)) {
-      scope->watch_gradient(leaf);
-    }
-  }
-}
+// `with`: what is done meanwhile is no part of the trace around it.
+class OutsideOfTraces {
+ public:
+  void enter() { guard_.emplace(nullptr); }
+  void exit(const py::args&) { guard_.reset(); }
+
+ private:
+  std::optional<ScopeGuard> guard_;
+};
 
 }  // namespace
 
 void bind_replay(py::module& m) {
   set_number_finder(&find_number);
-  py::class_<TraceNumbers>(m, "TraceNumbers").def(py::init<>()).def("add", &TraceNumbers::add);
+  py::class_<TraceNumbers>(m, "TraceNumbers")
+      .def(py::init<>())
+      .def("add", &TraceNumbers::add)
+      .def("add_computed", &TraceNumbers::add_computed);
   py::class_<HostScalars>(m, "HostScalars")
       .def(py::init<std::vector<at::Tensor>>())
       .def("read", &HostScalars::read)
       .def("write", &HostScalars::write);
+  py::class_<WriteMark>(m, "WriteMark")
+      .def(py::init<>(), py::call_guard<py::gil_scoped_release>())
+      .def("undo_where", &WriteMark::undo_where, py::call_guard<py::gil_scoped_release>());
+  py::class_<OutsideOfTraces>(m, "OutsideOfTraces")
+      .def(py::init<>())
+      .def("__enter__", &OutsideOfTraces::enter)
+      .def("__exit__", &OutsideOfTraces::exit);
   m.def("watch_gradients", &watch_gradients);
 }
 

@@ -31,6 +31,7 @@ class Execution {
 
   const Graph& graph() const { return *graph_; }
   const DeviceDataPtr& output(size_t index) const { return outputs_[index]; }
+  const NodePtr& leaf(size_t index) const { return leaves_[index]; }  // before it runs
 
   // Without locks. Returns when the program is launched, or the graph interpreted. What throws has
   // been rolled back; outputs that do not need the operation that failed have been computed.

@@ -139,6 +139,7 @@ std::vector<bool> choose_promoted(const std::vector<VariantPtr>& variants, const
   std::vector<bool> changing = changing_places().update(graph);
   for (size_t i = 0; i < promoted.size(); ++i) {
     promoted[i] = promoted[i] || changing[i] || graph.numbers_are_inputs;
+    promoted[i] = promoted[i] && graph.numbers[i].operand < 0;
     for (const VariantPtr& variant : variants) {
       promoted[i] = promoted[i] && !variant->pinned[i];
     }

@@ -290,6 +290,7 @@ class Interpreter {
       operands.push_back(take(index(operand)));
       bytes.push_back(operands.back().storage().data());
     }
+    find_computed(entry, operands);
     const c10::ArrayRef<Number> numbers(numbers_.data() + entry.first_number,
                                         entry.node->numbers.size());
     for (size_t i = 0; i < given.size(); ++i) {
@@ -316,6 +317,18 @@ class Interpreter {
     for (GraphValue operand : given) {
       if (uses_[index(operand)] == 0) {
         count(index(operand), 0);
+      }
+    }
+  }
+
+  // The numbers that are values of operands.
+  void find_computed(const GraphNode& entry, const NodeValues& operands) {
+    for (size_t i = 0; i < entry.node->numbers.size(); ++i) {
+      Number& number = numbers_[entry.first_number + i];
+      if (number.operand >= 0) {
+        const at::Tensor value =
+            operand_window(operands[number.operand], *entry.node->signature, number.operand, {});
+        number.floating = *value.const_data_ptr<double>();
       }
     }
   }

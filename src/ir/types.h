@@ -80,11 +80,14 @@ struct Number {
   int32_t parameter = -1;
   int64_t integer = 0;            // Bool, Int
   std::complex<double> floating;  // Double (real part), Complex
+  // Its value is computed on the device: that of this operand of the node, a double without
+  // dimensions. What stands above means nothing then.
+  int32_t operand = -1;
 
-  static Number of(bool value) { return {Kind::Bool, -1, value, {}}; }
-  static Number of(int64_t value) { return {Kind::Int, -1, value, {}}; }
-  static Number of(double value) { return {Kind::Double, -1, 0, value}; }
-  static Number of(std::complex<double> value) { return {Kind::Complex, -1, 0, value}; }
+  static Number of(bool value) { return {Kind::Bool, -1, value, {}, -1}; }
+  static Number of(int64_t value) { return {Kind::Int, -1, value, {}, -1}; }
+  static Number of(double value) { return {Kind::Double, -1, 0, value, -1}; }
+  static Number of(std::complex<double> value) { return {Kind::Complex, -1, 0, value, -1}; }
 
   bool is_integral() const { return kind == Kind::Bool || kind == Kind::Int; }
   double to_double() const {
@@ -99,8 +102,8 @@ struct Number {
 // The same kind and bits: a NaN is itself, 0.0 is not -0.0.
 inline bool same_number(const Number& x, const Number& y) {
   auto bits = [](double v) { return std::bit_cast<uint64_t>(v); };
-  return x.kind == y.kind && x.parameter == y.parameter && x.integer == y.integer &&
-         bits(x.floating.real()) == bits(y.floating.real()) &&
+  return x.kind == y.kind && x.parameter == y.parameter && x.operand == y.operand &&
+         x.integer == y.integer && bits(x.floating.real()) == bits(y.floating.real()) &&
          bits(x.floating.imag()) == bits(y.floating.imag());
 }
 

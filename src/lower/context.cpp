@@ -108,7 +108,7 @@ Number LowerContext::static_number(size_t i) {
   const Attribute& argument = signature_.arguments.at(i);
   if (const auto* ref = std::get_if<NumberRef>(&argument)) {
     const LoweredNumber& number = state_.numbers[ref->slot];
-    if (number.value.parameter >= 0) {
+    if (number.value.parameter >= 0 || number.value.operand >= 0) {
       throw Error("its program needs to know argument " + std::to_string(i) +
                   ", which is a number that each call of the pure function around gives anew");
     }

@@ -117,6 +117,10 @@ class ModuleLowering {
     }
     for (size_t i = 0; i < node.numbers.size(); ++i) {
       state.numbers.push_back(numbers[entry.first_number + i]);
+      if (const int32_t computed = state.numbers[i].value.operand; computed >= 0) {
+        state.numbers[i].input =
+            read_window(b_, state.frames[computed], {node.signature->operands[computed], {}});
+      }
     }
     Vals results;
     try {

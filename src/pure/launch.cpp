@@ -164,13 +164,13 @@ class Launch {
 
   // Other threads see the new values from now on, and wait for them.
   void promise_writes() REQUIRES(trace_mutex) {
-    const std::vector<NodePtr> before = leaves_;
     std::shared_ptr<const Graph> graph(plan_, &plan_->graph);
     execution_.emplace(std::move(graph), std::move(leaves_), plan_->donated, entry_.device);
     execution_->reserve_assignments(operands_.size());
     for (size_t i = 0; i < entry_.inputs.size(); ++i) {
       if (entry_.inputs[i].written >= 0) {
-        execution_->assign(operands_[i]->shared_from_this(), plan_->output_of_input[i], before[i]);
+        execution_->assign(operands_[i]->shared_from_this(), plan_->output_of_input[i],
+                           execution_->leaf(i));
       }
     }
   }

@@ -1,7 +1,19 @@
 #include "pure/pure_function.h"
 #include "torch_xla/assume_pure.h"
+#include "trace/scope.h"
 
-namespace torch_xla::detail {
+namespace torch_xla {
+
+void watch_gradients(const std::vector<at::Tensor>& leaves) {
+  TraceScope* scope = current_scope();
+  for (const at::Tensor& leaf : leaves) {
+    if (scope != nullptr && is_xla(leaf)) {
+      scope->watch_gradient(leaf);
+    }
+  }
+}
+
+namespace detail {
 
 class PureState {
  public:
@@ -37,4 +49,5 @@ PureInfo pure_info(const PureState& state) {
   return {info.hits, info.misses, info.traces};
 }
 
-}  // namespace torch_xla::detail
+}  // namespace detail
+}  // namespace torch_xla

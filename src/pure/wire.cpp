@@ -24,7 +24,8 @@ uint64_t hash_of(Graph& graph) {
   for (const Number& number : graph.numbers) {
     hasher.add(static_cast<uint64_t>(number.kind));
     hasher.add(static_cast<uint64_t>(number.parameter));
-    if (number.parameter >= 0) {
+    hasher.add(static_cast<uint64_t>(number.operand));
+    if (number.parameter >= 0 || number.operand >= 0) {
       continue;  // each call says what it is
     }
     hasher.add(static_cast<uint64_t>(number.integer));

@@ -39,7 +39,7 @@ class Reader {
     } else if (value.isDouble() || value.isComplexDouble()) {
       number(number_of(value.toScalar()));
     } else if (value.isSymFloat()) {
-      number(given_number(value));
+      given_number(value);
     } else if (value.isDevice()) {
       device(value.toDevice());
     } else if (value.isString()) {
@@ -67,8 +67,15 @@ class Reader {
 
   // An int, bool or float given where the schema says Scalar.
   void scalar(c10::IValue& value) {
-    number(value.isSymFloat() ? given_number(value) : number_of(value.toScalar()));
+    if (value.isSymFloat()) {
+      given_number(value);
+    } else {
+      number(number_of(value.toScalar()));
+    }
   }
+
+  // Numbers that are computed are operands, behind all others.
+  void add_computed() { call_.tensors.append(computed_.begin(), computed_.end()); }
 
  private:
   void number(const Number& value) {
@@ -85,14 +92,24 @@ class Reader {
 
   // A number of the trace around, which another call may give another value: for the rest of the
   // recorder it is what it is now.
-  Number given_number(c10::IValue& value) const {
+  void given_number(c10::IValue& value) {
     const c10::SymNode node = value.toSymFloat().toSymNodeImpl();
-    std::optional<Number> given;
+    std::optional<TraceNumber> given;
     if (!info_.static_numbers) {
       given = number_of_trace(node->maybe_as_int());
     }
-    value = given ? given->to_double() : node->guard_float(__FILE__, __LINE__);
-    return given ? *given : Number::of(value.toDouble());
+    value = given ? given->number.to_double() : node->guard_float(__FILE__, __LINE__);
+    number(given ? given->number : Number::of(value.toDouble()));
+    note_computed(given);
+  }
+
+  // Of the number read last.
+  void note_computed(const std::optional<TraceNumber>& number) {
+    if (number && number->computed != nullptr) {
+      word(14);
+      call_.computed.push_back(call_.numbers.size() - 1);
+      computed_.push_back(number->computed);
+    }
   }
 
   void word(int64_t value) { call_.key.push_back(value); }
@@ -196,10 +213,11 @@ class Reader {
     }
     word(plain ? 11 : 12);
     word(static_cast<int64_t>(tensor.scalar_type()));
-    std::optional<Number> given = plain ? number_behind(tensor) : std::nullopt;
-    call_.numbers.push_back(given ? *given : number_of(tensor));
+    std::optional<TraceNumber> given = plain ? number_behind(tensor) : std::nullopt;
+    call_.numbers.push_back(given ? given->number : number_of(tensor));
+    note_computed(given);
     if (given) {
-      at::Tensor now = at::scalar_tensor(given->to_double(), tensor.options());
+      at::Tensor now = at::scalar_tensor(given->number.to_double(), tensor.options());
       now.unsafeGetTensorImpl()->set_wrapped_number(true);
       value = std::move(now);
     }
@@ -234,7 +252,8 @@ class Reader {
 
   const OpInfo& info_;
   Call& call_;
-  size_t position_ = 0;  // of the argument that is read
+  size_t position_ = 0;                             // of the argument that is read
+  c10::SmallVector<c10::TensorImpl*, 1> computed_;  // kept by the trace
 };
 
 uint64_t hash_key(c10::ArrayRef<int64_t> key) {
@@ -311,6 +330,7 @@ Call read_call(const OpInfo& info, c10::IValue* arguments, size_t count) {
       reader.read_argument(value, i);
     }
   }
+  reader.add_computed();
   if (call.device < 0) {
     call.device = current_device();
   }

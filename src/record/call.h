@@ -14,8 +14,11 @@ namespace torch_xla {
 struct Call {
   c10::SmallVector<int64_t, 96> key;
   uint64_t hash = 0;
-  c10::SmallVector<c10::TensorImpl*, 8> tensors;  // xla tensors, in argument order
+  c10::SmallVector<c10::TensorImpl*, 8>
+      tensors;  // xla tensors, in argument order; computed numbers
   c10::SmallVector<Number, 2> numbers;
+  // Of these, those that the trace around computes. Their values follow the other tensors.
+  c10::SmallVector<size_t, 1> computed;
   std::optional<SliceRange> slice;  // of operators with slice arguments
   std::optional<at::Generator> generator;
   int device = -1;  // of the tensors, or of a device argument; the current one if neither

@@ -157,6 +157,10 @@ void build_arguments(const OpInfo& info, const Call& call, c10::ArrayRef<c10::IV
       draft.signature.arguments.emplace_back();
     }
   }
+  for (size_t i = 0; i < call.computed.size(); ++i) {
+    draft.plan.is_operand.push_back(true);
+    draft.signature.operands.push_back({DType::Double, {}, {}, 0});
+  }
   number_starts(draft.signature);
 }
 

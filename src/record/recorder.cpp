@@ -58,6 +58,11 @@ NodePtr make_op_node(const CallPlan& plan, const Call& call) {
   NodePtr node = new_operation();
   node->signature = plan.signature;
   node->numbers.assign(call.numbers.begin(), call.numbers.end());
+  const Signature& signature = *plan.signature;
+  size_t operand = signature.operands.size() - (signature.random ? 1 : 0) - call.computed.size();
+  for (size_t number : call.computed) {
+    node->numbers[number].operand = static_cast<int32_t>(operand++);
+  }
   if (call.numbers.size() < plan.signature->number_kinds.size()) {
     add_starts(plan, call, *node);
   }
@@ -314,6 +319,11 @@ void record_op(OpInfo& info, Arguments arguments, Returns& fresh) {
   }
   const bool exported =
       plan.recorded && plan.signature->tier == Tier::Host && ExportScope::active();
+  if (!plan.recorded && !call.computed.empty()) {
+    refuse_while_tracing(
+        "a number that is computed on the device (of steps that may be skipped) was given to an "
+        "operator that needs its value");
+  }
   if ((!plan.recorded || exported) &&
       run_on_stack(info, arguments, fresh,
                    [&](torch::jit::Stack* stack) { return run_decomposition(info, stack); })) {

@@ -19,6 +19,7 @@ const c10::DebugInfoKind kScopeKind(&kScopeName);
 
 std::atomic<int> active_scopes{0};
 std::atomic<int64_t> next_serial{1};
+constexpr int64_t kComputed = int64_t{1} << 31;  // in what a number is known by
 std::atomic<std::optional<int64_t> (*)(const at::Tensor&)> number_finder{nullptr};
 
 // Stands for "no scope": PyTorch's guard ignores a null one.
@@ -104,25 +105,38 @@ size_t TraceScope::number_count() const {
   return numbers_.size();
 }
 
-std::optional<Number> number_of_trace(std::optional<int64_t> known_by) {
+int64_t TraceScope::add_computed(const at::Tensor& number) {
+  TORCH_CHECK(number.scalar_type() == at::kDouble && number.dim() == 0,
+              "a number that a trace computes is a double without dimensions");
+  at::Tensor kept = number;
+  TraceLock lock;
+  computed_.push_back(std::move(kept));
+  return serial_ << 32 | kComputed | static_cast<int64_t>(computed_.size() - 1);
+}
+
+std::optional<TraceNumber> number_of_trace(std::optional<int64_t> known_by) {
   TraceScope* scope = current_scope();
   return scope == nullptr || !known_by ? std::nullopt : scope->number(*known_by);
 }
 
-std::optional<Number> TraceScope::number(int64_t known_by) const {
+std::optional<TraceNumber> TraceScope::number(int64_t known_by) const {
   TraceLock lock;
-  const auto index = static_cast<size_t>(known_by & 0xFFFFFFFF);
-  if (known_by >> 32 != serial_ || index >= numbers_.size()) {
+  const bool is_computed = (known_by & kComputed) != 0;
+  const auto index = static_cast<size_t>(known_by & (kComputed - 1));
+  if (known_by >> 32 != serial_ || index >= (is_computed ? computed_.size() : numbers_.size())) {
     return std::nullopt;
   }
-  Number number = Number::of(numbers_[index]);
-  number.parameter = static_cast<int32_t>(index);
-  return number;
+  if (is_computed) {
+    return TraceNumber{Number::of(1.0), computed_[index].unsafeGetTensorImpl()};
+  }
+  TraceNumber found{Number::of(numbers_[index]), {}};
+  found.number.parameter = static_cast<int32_t>(index);
+  return found;
 }
 
 void set_number_finder(std::optional<int64_t> (*find)(const at::Tensor&)) { number_finder = find; }
 
-std::optional<Number> number_behind(const at::Tensor& wrapped) {
+std::optional<TraceNumber> number_behind(const at::Tensor& wrapped) {
   if (current_scope() == nullptr || number_finder.load() == nullptr ||
       wrapped.scalar_type() != at::kDouble ||
       !std::isnan(at::_local_scalar_dense(wrapped).toDouble())) {
@@ -179,7 +193,7 @@ void TraceScope::add_handle(Outside& entry, c10::TensorImpl& tensor) {
 TraceScope::Reached TraceScope::close() {
   closed_ = true;
   index_.clear();
-  return {std::exchange(outside_, {}), std::exchange(leaves_, {})};
+  return {std::exchange(outside_, {}), std::exchange(leaves_, {}), std::exchange(computed_, {})};
 }
 
 TraceScope* current_scope() {

@@ -34,6 +34,12 @@ class HostConstants {
   std::unordered_set<const c10::StorageImpl*> storages_ GUARDED_BY(mutex_);
 };
 
+// A number that a trace does not fix.
+struct TraceNumber {
+  Number number;
+  c10::TensorImpl* computed = nullptr;  // its value, if the trace computes it, which keeps it
+};
+
 class TraceScope : public c10::DebugInfoBase,
                    public StateOwner,
                    public std::enable_shared_from_this<TraceScope> {
@@ -75,10 +81,11 @@ class TraceScope : public c10::DebugInfoBase,
   struct Reached {
     std::vector<Outside> outside;
     std::vector<Leaf> leaves;
+    std::vector<at::Tensor> computed;
   };
   // The trace is over: its tensors can no longer be used, and whoever still holds one keeps nothing
   // else alive. Returns what it has seen, which may hold others of the trace (as gradients).
-  Reached close();
+  Reached close() REQUIRES(trace_mutex);
   bool closed() const { return closed_; }
 
   HostConstants host_constants;
@@ -87,7 +94,9 @@ class TraceScope : public c10::DebugInfoBase,
   // Adds one that is `value` now; returns what its users are known by (number_of_trace).
   int64_t add_number(double value) EXCLUDES(trace_mutex);
   size_t number_count() const EXCLUDES(trace_mutex);
-  std::optional<Number> number(int64_t known_by) const EXCLUDES(trace_mutex);
+  // Adds one that the trace computes: a double without dimensions.
+  int64_t add_computed(const at::Tensor& number) EXCLUDES(trace_mutex);
+  std::optional<TraceNumber> number(int64_t known_by) const EXCLUDES(trace_mutex);
 
   // ---- gradients that the function sets, clears or adds to -----------------------------------
   // To be told of tensors before their `grad` changes; those that the trace reads it finds itself.
@@ -98,6 +107,7 @@ class TraceScope : public c10::DebugInfoBase,
   bool closed_ = false;
   const int64_t serial_;
   std::vector<double> numbers_ GUARDED_BY(trace_mutex);
+  std::vector<at::Tensor> computed_ GUARDED_BY(trace_mutex);
   std::vector<Leaf> leaves_;
   std::unordered_set<const c10::TensorImpl*> known_leaves_;
   std::vector<Outside> outside_;
@@ -136,9 +146,9 @@ bool holds_bools(const c10::TensorImpl& tensor) REQUIRES(trace_mutex);
 void assign_value(c10::TensorImpl& tensor, Value value) REQUIRES(trace_mutex);
 
 // The number that the calling thread's trace knows by this; nothing if it knows none.
-std::optional<Number> number_of_trace(std::optional<int64_t> known_by) EXCLUDES(trace_mutex);
+std::optional<TraceNumber> number_of_trace(std::optional<int64_t> known_by) EXCLUDES(trace_mutex);
 // The same for a Python number as PyTorch wraps it, which hides what it is. Without locks.
-std::optional<Number> number_behind(const at::Tensor& wrapped);
+std::optional<TraceNumber> number_behind(const at::Tensor& wrapped);
 // How the front end finds what a wrapped number is known by. Set once.
 void set_number_finder(std::optional<int64_t> (*find)(const at::Tensor&));
 

@@ -10,7 +10,8 @@
 #include <c10/core/CPUAllocator.h>
 
 #include <atomic>
-#include <deque>
+#include <memory>
+#include <vector>
 
 namespace torch_xla {
 
@@ -253,11 +254,11 @@ DeviceData* device_data(const Node& node) {
 class PendingList {
  public:
   static PendingList& of(int device) REQUIRES(trace_mutex) {
-    static auto* lists = new std::deque<PendingList>;
+    static auto* lists = new std::vector<std::unique_ptr<PendingList>>;
     while (lists->size() <= static_cast<size_t>(device)) {
-      lists->emplace_back();
+      lists->push_back(std::make_unique<PendingList>());
     }
-    return (*lists)[device];
+    return *(*lists)[device];
   }
 
   void append(StorageState* state) REQUIRES(trace_mutex) {

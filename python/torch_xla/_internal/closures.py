@@ -11,13 +11,14 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.amp import GradScaler
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 Place = tuple[Any, Any]  # a dict and a key, or a cell and None
 
 _LISTS = (list, tuple)
-_NAMED = (nn.Module, Optimizer, LRScheduler, ReduceLROnPlateau)
+_NAMED = (nn.Module, Optimizer, LRScheduler, ReduceLROnPlateau, GradScaler)
 # Containers with more entries hold data.
 _MANY = 64
 
@@ -33,7 +34,7 @@ def flags(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any])
 
 
 def objects(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-    """The modules, optimizers and schedulers that `fn` may use."""
+    """The modules, optimizers, schedulers and scalers that `fn` may use."""
     return [value for value in _reachable(fn, args, kwargs) if isinstance(value, _NAMED)]
 
 

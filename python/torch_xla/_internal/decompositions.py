@@ -17,6 +17,7 @@ def table() -> dict[Any, Any]:
         dense_decompositions,
         jacobi,
         polynomial_decompositions,
+        scaling_decompositions,
         shape_decompositions,
         special_decompositions,
     )

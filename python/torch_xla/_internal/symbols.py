@@ -4,6 +4,10 @@ A training step computes numbers in Python: step counts, bias corrections, a lea
 schedule moves. While a pure function is traced these are symbols: arithmetic with them is written
 down, and repeated at each call with that call's values (`replay.py`). A comparison is answered with
 the value of now and becomes a condition of the trace.
+
+Some numbers only the device knows: how many steps were not skipped. Arithmetic with them is part of
+the trace, and operators that are given them read them there. A comparison is refused, as any other
+value that is read.
 """
 
 import math
@@ -21,8 +25,10 @@ Number = int | float
 _SINGLE = struct.Struct("f")
 
 
-def rounded(x: Number) -> float:
+def rounded(x: Any) -> Any:
     """`x` as a float32 holds it."""
+    if isinstance(x, torch.Tensor):
+        return x.float().double()
     return float(_SINGLE.unpack(_SINGLE.pack(x))[0])
 
 
@@ -58,11 +64,17 @@ class Recorder:
 
     def apply(self, function: Callable[..., Any], text: str, *operands: Any) -> Any:
         """The symbol for `text` over the operands; the same one for the same question."""
+        if any(isinstance(x, Symbol) and x.node.computed is not None for x in operands):
+            return self.computed(function(*map(_on_device, operands)))
         values = [x.node.value if isinstance(x, Symbol) else x for x in operands]
         key = (text, *(x.node.name if isinstance(x, Symbol) else (type(x), x) for x in operands))
         if key not in self._symbols:
             self._symbols[key] = self._symbol(text.format(*map(_text, operands)), function(*values))
         return self._symbols[key]
+
+    def computed(self, number: torch.Tensor) -> "Symbol":
+        """The symbol for a number that the trace computes."""
+        return Symbol(Node(self, "", 1.0, number.detach().double()))
 
     def condition(self, text: str, operands: tuple[Any, ...], outcome: object) -> None:
         line = f"if ({text.format(*map(_text, operands))}) != {outcome!r}: return None"
@@ -70,7 +82,9 @@ class Recorder:
             self._lines.append(line)
 
     def give(self, node: "Node") -> int:
-        """The number becomes one that calls give to the computation."""
+        """The number becomes one of the computation: calls give it, or the trace computes it."""
+        if node.computed is not None:
+            return self._numbers.add_computed(node.computed)
         self._given.append(node.name)
         known_by: int = self._numbers.add(float(node.value))
         return known_by
@@ -94,6 +108,16 @@ class Recorder:
         return Symbol(Node(self, name, value))
 
 
+def _on_device(x: Any) -> Any:
+    """A symbol as a tensor."""
+    if not isinstance(x, Symbol):
+        return x
+    if x.node.computed is not None:
+        return x.node.computed
+    number: Any = x
+    return torch.full((), number, dtype=torch.float64, device="xla")
+
+
 def _text(x: Any) -> str:
     return x.node.name if isinstance(x, Symbol) else repr(x)
 
@@ -101,10 +125,17 @@ def _text(x: Any) -> str:
 class Node:
     """What PyTorch asks of a symbolic number."""
 
-    def __init__(self, recorder: Recorder, name: str, value: Number) -> None:
+    def __init__(
+        self,
+        recorder: Recorder,
+        name: str,
+        value: Number,
+        computed: torch.Tensor | None = None,
+    ) -> None:
         self.recorder = recorder
         self.name = name
         self.value = value
+        self.computed = computed
         self._known_by: int | None = None
 
     def maybe_as_int(self) -> int:
@@ -155,6 +186,8 @@ def _comparison(text: str, function: Callable[..., bool]) -> Any:
     def method(self: "Symbol", other: Any) -> Any:
         if not isinstance(other, (int, float, Symbol)):
             return NotImplemented
+        if any(isinstance(x, Symbol) and x.node.computed is not None for x in (self, other)):
+            return bool(function(_on_device(self), _on_device(other)))  # refused at its line
         theirs = other.node.value if isinstance(other, Symbol) else other
         outcome = function(self.node.value, theirs)
         self.node.recorder.condition(f"{{}} {text} {{}}", (self, other), outcome)
@@ -199,21 +232,26 @@ class Symbol(torch.SymFloat):
 
     # As a number of Python's it is what it is now: with another one the function is traced anew.
     def __float__(self) -> float:
-        value = float(self.node.value)
+        value = float(self._known())
         self.node.recorder.condition("float({})", (self,), value)
         return value
 
     def __int__(self) -> int:
-        value = int(self.node.value)
+        value = int(self._known())
         self.node.recorder.condition("int({})", (self,), value)
         return value
 
     __index__ = __trunc__ = __int__
 
     def __round__(self, digits: int | None = None) -> Number:
-        value = round(self.node.value, digits)
+        value = round(self._known(), digits)
         self.node.recorder.condition(f"round({{}}, {digits})", (self,), value)
         return value
+
+    def _known(self) -> Number:
+        if self.node.computed is not None:
+            return self.node.computed.item()  # refused at its line
+        return self.node.value
 
     def __hash__(self) -> int:
         return hash((id(self.node.recorder), self.node.name))

@@ -7,7 +7,8 @@ class GradScaler(torch.amp.GradScaler):
     """`torch.amp.GradScaler` for the device.
 
     A step reads one number from the device, to decide whether to skip it, unless the optimizer is
-    fused (`torch_xla.amp.syncfree`), which decides on the device.
+    fused (`torch_xla.amp.syncfree`) or the step is traced (`torch_xla.compile(step,
+    assume_pure=True)`): then this is decided on the device.
     """
 
     def __init__(
