@@ -15,7 +15,6 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,6 +26,7 @@ import torch
 import torch_xla
 from functorch.compile import make_boxed_func
 from random_programs import Program, program_of, usable, values
+from random_workers import Watch, ends_without_the_device
 from torch import Tensor
 from torch._dynamo.backends.common import aot_autograd
 from torch_xla.experimental.assume_pure import assume_pure
@@ -506,31 +506,6 @@ def work(seeds: range, modes: tuple[str, ...], all_modes: bool, shorten: bool) -
             print(report, flush=True)
 
 
-ALONE = """
-import sys, warnings
-import random_helpers, torch
-from random_programs import program_of, values
-warnings.simplefilter("ignore")
-program = program_of(int(sys.argv[1]))
-scope = {"torch": torch, "H": random_helpers, "values": values, "device": "cpu"}
-for text in [*program.inputs, *(line.text for line in program.lines)]:
-    try:
-        exec(text, scope)
-    except Exception:
-        pass
-"""
-
-
-def ends_without_the_device(seed: int) -> bool:
-    """PyTorch's own code ends some processes; there is nothing to compare with then."""
-    done = subprocess.run(
-        [sys.executable, "-c", ALONE, str(seed)],
-        env={**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
-        cwd=os.path.dirname(os.path.abspath(__file__)), capture_output=True, check=False,
-    )  # fmt: skip
-    return done.returncode < 0
-
-
 def supervise(options: argparse.Namespace) -> int:
     """Workers run the seeds; one that dies or hangs is replaced behind the seed that did it."""
     first, last, failures = options.seed, options.seed + options.programs, 0
@@ -542,26 +517,23 @@ def supervise(options: argparse.Namespace) -> int:
         with tempfile.TemporaryFile("w+") as errors:
             worker = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
             assert worker.stdout is not None
-            timer = threading.Timer(options.seconds, worker.kill)
-            timer.start()
+            watch = Watch(worker, options.seconds)
             for line in worker.stdout:
                 if line.startswith("seed ") and line[5:].strip().isdigit():
                     first = int(line[5:]) + 1
-                    timer.cancel()
-                    timer = threading.Timer(options.seconds, worker.kill)
-                    timer.start()
+                    watch.restart()
                     continue
                 failures += line.startswith("seed ")
                 print(line, end="", flush=True)
-            timer.cancel()
+            watch.timer.cancel()
             if worker.wait() == 0:
                 break
-            if first > before and ends_without_the_device(first - 1):
+            if first > before and not watch.late and ends_without_the_device(first - 1):
                 continue
             errors.seek(0)
             failures += 1
-            print(f"seed {first - 1}: the worker ended with {worker.returncode}")
-            print(textwrap.indent("".join(errors.readlines()[:40]), "    "), flush=True)
+            print(f"seed {first - 1}: the worker {watch.verdict()}")
+            print(textwrap.indent("".join(errors.readlines()[:80]), "    "), flush=True)
         if first == before:
             break  # it did not reach a program
     print(f"{failures} failures in {options.programs} programs")
