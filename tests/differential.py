@@ -355,6 +355,8 @@ def differs(got: Outcome, wanted: Outcome, mode: str, moved: dict[str, float]) -
     if got.variables.keys() != wanted.variables.keys():
         return f"has {sorted(got.variables)}, and on the CPU {sorted(wanted.variables)}"
     for name, value in wanted.variables.items():
+        if not graph and isinstance(value, str):
+            continue  # the error that a call ended with
         computed = name.endswith(".grad") and not name.endswith(".kept.grad")
         found = value_differs(
             got.variables[name], value, strict and not computed, moved.get(name, 0.0), graph
