@@ -248,7 +248,7 @@ def test_bytes_behind_the_last_whole_number_are_kept(each_tier: str) -> None:
         z.mul_(2j)
         as_bytes = torch.arange(11, dtype=torch.uint8, device=device)
         as_bytes[4:8].view(torch.int32).add_(1)
-        as_bytes[:8].view(torch.float64).zero_()
+        as_bytes[:8].view(torch.complex64).zero_()
         return [z, parts, as_bytes]
 
     for actual, expected in zip(program("xla"), program("cpu"), strict=True):
