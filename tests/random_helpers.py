@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 Made = Callable[[], Any]
@@ -37,6 +38,23 @@ class Shifted(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]
         return gradient.neg()
+
+
+class SumsByPart(TorchDispatchMode):
+    """Adds complex numbers part by part. PyTorch's kernels multiply by alpha, which is one, before:
+    where one part is infinite or nan, the other one becomes nan."""
+
+    ADD = (torch.ops.aten.add.Tensor, torch.ops.aten.add_.Tensor)
+    SUBTRACT = (torch.ops.aten.sub.Tensor, torch.ops.aten.sub_.Tensor)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        plain = func in self.ADD + self.SUBTRACT and not kwargs
+        if not plain or not all(isinstance(x, Tensor) and x.is_complex() for x in args):
+            return func(*args, **(kwargs or {}))
+        one, other = args
+        combine = torch.add if func in self.ADD else torch.sub
+        result = torch.complex(combine(one.real, other.real), combine(one.imag, other.imag))
+        return one.copy_(result) if func._schema.is_mutable else result
 
 
 def inference(make: Made) -> Any:

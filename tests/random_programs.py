@@ -65,6 +65,7 @@ class Program:
         return "\n".join([*self.inputs, *(line.text for line in self.lines)])
 
 
+MASKS = re.compile(r"[=!]= |> 0\]|True|False")
 QUIET = "with torch.no_grad(): "
 
 
@@ -419,7 +420,7 @@ class Generator:
         if error is not None and any(changed(v, before[n]) for n, v in variables.items()):
             self.replay()  # half done, where PyTorch promises nothing
             return
-        if "indexing result of shape" in str(error):
+        if "indexing result of shape" in str(error) and (MASKS.search(text) or "{b}" in template):
             self.replay()  # how many places a mask chooses is not known where it is recorded
             return
         allowed = error is None or self.rng.random() < self.raising

@@ -152,6 +152,7 @@ WRONG_TWICE: dict[str, Call] = {
     "values of another dtype": lambda x, i: x.index_add_(0, i, x[:1].double()),
     "values of other sizes": lambda x, i: x.index_add(0, i, x[:2]),
     "scattered values of another dtype": lambda x, i: x.scatter(0, i[:, None], x.double()),
+    "itself": lambda x, i: x.index_copy_(0, i.repeat(4), x[:]),
     "a tensor expanded": lambda x, i: x[0].expand(4, 3).index_copy_(0, i, x[:1]),
 }
 

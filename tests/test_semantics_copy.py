@@ -209,3 +209,13 @@ def test_host_scalars_mix_with_device_tensors() -> None:
     tensor = ramp(3, device="xla")
     assert torch.equal((tensor + torch.tensor(2.0)).cpu(), ramp(3) + 2)
     assert torch.equal((torch.tensor(2.0) * tensor).cpu(), ramp(3) * 2)
+
+
+def test_a_clone_keeps_strides_of_dimensions_of_one_element(each_tier: str) -> None:
+    def strides(device: str) -> list[tuple[int, ...]]:
+        part = ramp(1, 3, 4, device=device)[:, 1::3]
+        column = ramp(2, 1, device=device)[:1].T
+        apart = ramp(2, 3, 4, device=device)[:, 1::3, ::2]
+        return [part.clone().stride(), column.clone().stride(), apart.clone().stride()]
+
+    assert strides("xla") == strides("cpu")

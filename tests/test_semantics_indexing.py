@@ -307,6 +307,10 @@ CHOICES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "scatter_add": lambda x, i: x.scatter_add(0, i, x.new_ones(i.shape)),
     "scatter_reduce": lambda x, i: x.scatter_reduce(0, i, x.new_ones(i.shape), "amax"),
     "index_add": lambda x, i: x.index_add_(0, i, x.new_ones(i.shape)),
+    "index_add_to_columns": lambda x, i: x.expand(2, -1).index_add(1, i, x.new_ones(2, i.numel())),
+    "index_add_in_the_middle": lambda x, i: x.reshape(1, -1, 1).index_add(
+        1, i.reshape(-1), x.new_ones(1, i.numel(), 1)
+    ),
     "index_copy": lambda x, i: x.index_copy(0, i, x.new_ones(i.shape)),
     "index_fill": lambda x, i: x.index_fill_(0, i, 1),
     "index_reduce": lambda x, i: x.index_reduce(0, i, x.new_ones(i.shape), "prod"),

@@ -238,3 +238,18 @@ def test_memory_that_grows_by_half_a_complex_number() -> None:
 
     for actual, expected in zip(program("xla"), program("cpu"), strict=True):
         assert torch.equal(actual.cpu(), expected)
+
+
+def test_bytes_behind_the_last_whole_number_are_kept(each_tier: str) -> None:
+    def program(device: str) -> list[torch.Tensor]:
+        z = torch.full((1,), 2 + 1j, device=device)
+        parts = z.real.resize_(3)
+        parts[1:] = 5
+        z.mul_(2j)
+        as_bytes = torch.arange(11, dtype=torch.uint8, device=device)
+        as_bytes[4:8].view(torch.int32).add_(1)
+        as_bytes[:8].view(torch.complex64).zero_()
+        return [z, parts, as_bytes]
+
+    for actual, expected in zip(program("xla"), program("cpu"), strict=True):
+        assert torch.equal(actual.cpu(), expected)

@@ -24,7 +24,8 @@ TensorType frame_of(const at::Tensor& tensor, size_t storage_nbytes) {
   if (covers && is_dense_permutation(tensor.sizes(), tensor.strides())) {
     return make_output_spec(tensor.scalar_type(), tensor.sizes(), tensor.strides()).frame;
   }
-  return {tensor.scalar_type(), {static_cast<int64_t>(storage_nbytes / tensor.element_size())}};
+  return resized_frame(tensor.scalar_type(), tensor.scalar_type(),
+                       static_cast<int64_t>(storage_nbytes));
 }
 
 NodePtr host_leaf(TensorType type, int device, c10::Storage host) {
@@ -158,7 +159,7 @@ bool HostAccess::replace(Entry& entry) {
     type.dtype = at::kByte;  // bools promise to be 0 or 1
   }
   if (static_cast<size_t>(type.nbytes()) != nbytes) {
-    type.dims = {static_cast<int64_t>(nbytes / c10::elementSize(type.dtype))};
+    type = resized_frame(type.dtype, entry.first.scalar_type(), static_cast<int64_t>(nbytes));
   }
   NodePtr leaf = host_leaf(std::move(type), old.device, memory);
   {

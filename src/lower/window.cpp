@@ -498,7 +498,12 @@ Val write_window(Builder& b, Val frame, const Place& place, Val update, const Te
   } else if (!written) {
     written = write_by_index(b, flat, window, update);
   }
-  return reinterpret_frame(b, fit(b, flatten(b, written), flat.numel()), result);
+  Val bytes = bitcast_flat(b, fit(b, flatten(b, written), flat.numel()), result.dtype);
+  if (bytes.numel() < result.numel()) {  // the memory ends in a part of an element of the window's
+    Val rest = b.slice(flatten(b, frame), {bytes.numel()}, {result.numel()}, {1});
+    bytes = b.concatenate({bytes, rest}, 0);
+  }
+  return reinterpret_frame(b, bytes, result);
 }
 
 }  // namespace torch_xla

@@ -115,7 +115,11 @@ void of_selection(const Misplaced& it) {
   in_self(it);
 }
 
-void of_addition(const Misplaced& it) { it.rank <= 1 ? in_self(it) : as_runtime_error(it); }
+// The CPU scatters what is added along the first or the last dimension.
+void of_addition(const Misplaced& it) {
+  const bool scatters = it.rank > 1 && (it.dim == 0 || it.dim == it.rank - 1);
+  scatters ? as_runtime_error(it) : in_self(it);
+}
 
 void of_reduction(const Misplaced& it) { it.rank <= 1 ? in_self(it) : plainly(it); }
 

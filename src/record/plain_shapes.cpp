@@ -47,10 +47,13 @@ at::Tensor wide_result(c10::IntArrayRef sizes, const at::Tensor& dtype_of) {
   return at::detail::empty_meta(sizes, at::toOpMathType(dtype_of.scalar_type()));
 }
 
+// Strides of dimensions of one element are kept, too, unless the tensor has gaps.
 at::Tensor result_in_order_of(const at::Tensor& tensor) {
-  return at::detail::empty_strided_meta(tensor.sizes(),
-                                        at::infer_dense_strides(tensor.sizes(), tensor.strides()),
-                                        tensor.scalar_type());
+  const std::vector<int64_t> strides =
+      tensor.is_non_overlapping_and_dense()
+          ? tensor.strides().vec()
+          : at::infer_dense_strides(tensor.sizes(), tensor.strides());
+  return at::detail::empty_strided_meta(tensor.sizes(), strides, tensor.scalar_type());
 }
 
 bool has_sizes(const c10::IValue& value, c10::IntArrayRef sizes) {

@@ -94,6 +94,7 @@ TEST(PlainShapes, AreThoseOfTheCpu) {
   expect_plain("aten::clone", {x.transpose(1, 3), c10::IValue()});
   expect_plain("aten::clone", {x.transpose(1, 3), at::MemoryFormat::Contiguous});
   expect_plain("aten::clone", {x.slice(2, 0, 6, 2), at::MemoryFormat::Preserve});
+  expect_plain("aten::clone", {at::zeros({1, 3, 4}).slice(1, 1, 3, 3), c10::IValue()});
   expect_plain("aten::select_backward",
                {at::zeros({2, 6, 6}), x.sizes().vec(), int64_t{-3}, int64_t{-1}});
 }

@@ -421,20 +421,25 @@ std::optional<IValues> ask(const OpInfo& info, const c10::OperatorHandle& op,
   return cpu && (!results || info.lowering == nullptr) ? cpu : results;
 }
 
-bool overlaps(const c10::IValue& written, const c10::IValue& other) {
+// Indexed writes read no part of what they write. Others may read exactly the same.
+bool overlaps(const OpInfo& info, const c10::IValue& written, const c10::IValue& other) {
   if (!written.isTensor() || !other.isTensor() || !is_xla(written.toTensor()) ||
       !is_xla(other.toTensor())) {
     return false;
   }
-  return at::get_overlap_status(written.toTensor(), other.toTensor()) ==
-         at::MemOverlapStatus::Partial;
+  const auto status = at::get_overlap_status(written.toTensor(), other.toTensor());
+  return status == at::MemOverlapStatus::Partial ||
+         (status == at::MemOverlapStatus::Full && info.places != nullptr);
 }
 
 bool overlaps(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments) {
   return std::any_of(info.mutated.begin(), info.mutated.end(), [&](size_t written) {
-    return std::any_of(arguments.begin(), arguments.end(), [&](const c10::IValue& other) {
-      return overlaps(arguments[written], other);
-    });
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      if (i != written && overlaps(info, arguments[written], arguments[i])) {
+        return true;
+      }
+    }
+    return false;
   });
 }
 

@@ -87,17 +87,6 @@ const bool kRegistered = [] {
   return true;
 }();
 
-// Of a storage that grew, perhaps by half a complex number.
-TensorType resized_frame(DType former, DType written, int64_t nbytes) {
-  for (DType dtype : {former, written}) {
-    const auto size = static_cast<int64_t>(c10::elementSize(dtype));
-    if (nbytes % size == 0) {
-      return {dtype, {nbytes / size}};
-    }
-  }
-  return {DType::Byte, {nbytes}};
-}
-
 }  // namespace
 
 bool is_xla(const at::Tensor& tensor) {
@@ -217,6 +206,16 @@ at::Tensor empty_tensor(DType dtype, c10::IntArrayRef sizes, c10::IntArrayRef st
   int64_t nbytes = extent * static_cast<int64_t>(c10::elementSize(dtype));
   check_allocation(nbytes, device);
   return make_tensor(make_storage(nbytes, device), dtype, sizes, strides);
+}
+
+TensorType resized_frame(DType former, DType written, int64_t nbytes) {
+  for (DType dtype : {former, written}) {
+    const auto size = static_cast<int64_t>(c10::elementSize(dtype));
+    if (nbytes % size == 0) {
+      return {dtype, {nbytes / size}};
+    }
+  }
+  return {DType::Byte, {nbytes}};
 }
 
 void write_value(const at::Tensor& tensor, Value update, const OutputSpec& spec) {

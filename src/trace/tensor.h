@@ -39,6 +39,10 @@ at::Tensor empty_tensor(DType dtype, c10::IntArrayRef sizes, c10::IntArrayRef st
 void check_device(int device);
 void check_allocation(int64_t nbytes, int device);
 
+// What a storage holds that grew, perhaps by half a complex number: flat, of its former dtype, of
+// the one that is written, or of bytes.
+TensorType resized_frame(DType former, DType written, int64_t nbytes);
+
 // Replaces the window of `tensor` by `update`, whose output spec says how it lies in memory.
 void write_value(const at::Tensor& tensor, Value update, const OutputSpec& spec)
     REQUIRES(trace_mutex);
