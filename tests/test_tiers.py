@@ -186,7 +186,7 @@ def test_interpreted_training_is_bitwise_that_of_the_cpu(
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_batch_norm_in_evaluation_is_interpreted(dtype: torch.dtype, counters: Counters) -> None:
-    """Its CPU kernel returns no statistics, which once had every evaluation wait for the compiler."""
+    """Its CPU kernel returns no statistics: evaluation once waited for the compiler for them."""
     results = []
     for device in ("cpu", "xla"):
         torch.manual_seed(0)
