@@ -184,6 +184,30 @@ def test_interpreted_training_is_bitwise_that_of_the_cpu(
         assert torch.equal(ours, theirs)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_batch_norm_in_evaluation_is_interpreted(dtype: torch.dtype, counters: Counters) -> None:
+    """Its CPU kernel returns no statistics: evaluation once waited for the compiler for them."""
+    results = []
+    for device in ("cpu", "xla"):
+        torch.manual_seed(0)
+        norm = nn.BatchNorm2d(3).to(dtype)
+        x = torch.randn(2, 3, 4, 4, dtype=dtype).to(memory_format=torch.channels_last)
+        norm, x = norm.to(device), x.to(device).requires_grad_()
+        norm(x)
+        norm.eval()
+        y = norm(x)
+        y.sum().backward()  # as of a frozen layer
+        assert x.grad is not None and norm.weight.grad is not None
+        results.append((y.detach().cpu(), x.grad.cpu(), norm.weight.grad.cpu()))
+    torch.testing.assert_close(results[1], results[0])
+    assert counters("UncachedCompile") == 0
+    x = torch.randn(2, 3, device="xla")
+    mean, variance = torch.tensor([1.0, 2, 3]).to("xla"), torch.tensor([1.0, 4, 9]).to("xla")
+    _, saved, deviation = torch.native_batch_norm(x, None, None, mean, variance, False, 0.1, 0.0)
+    torch.testing.assert_close(saved.cpu(), mean.cpu())
+    torch.testing.assert_close(deviation.cpu(), variance.cpu().rsqrt())
+
+
 def test_interpreted_attention_is_that_of_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not bit for bit: attention is recorded as its parts, the CPU has a kernel of its own."""
     monkeypatch.setenv("TORCH_XLA_TIERS", "never")

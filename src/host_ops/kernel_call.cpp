@@ -2,7 +2,9 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/add.h>
 #include <ATen/ops/empty_strided.h>
+#include <ATen/ops/rsqrt.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -102,10 +104,27 @@ class PlainDispatch {
   c10::impl::ExcludeDispatchKeyGuard others_;
 };
 
+bool is_batch_norm(const std::string& op) {
+  return op == "aten::_batch_norm_no_update" ||
+         (op.find("native_batch_norm") != std::string::npos &&
+          op.find("backward") == std::string::npos);
+}
+
+// Evaluation uses no statistics of a batch. The CPU's kernels return none; the meta kernel, and so
+// what was recorded, has some: the running ones.
+void add_unused_statistics(std::vector<at::Tensor>& results, const Stack& arguments) {
+  constexpr size_t kRunningMean = 3, kRunningVariance = 4;
+  if (results[1].numel() == 0 && arguments[kRunningMean].isTensor()) {
+    results[1] = arguments[kRunningMean].toTensor();
+    results[2] =
+        at::rsqrt(at::add(arguments[kRunningVariance].toTensor(), arguments.back().toDouble()));
+  }
+}
+
 }  // namespace
 
 KernelCall::KernelCall(const Signature& signature, const c10::OperatorHandle& op)
-    : signature_(signature), op_(op) {
+    : signature_(signature), op_(op), is_batch_norm_(is_batch_norm(signature.op)) {
   const auto& schema = op.schema().arguments();
   for (size_t i = 0; i < schema.size(); ++i) {
     constants_.push_back(std::visit(Constant{schema[i]}, signature.arguments[i]));
@@ -240,6 +259,7 @@ std::vector<at::Tensor> KernelCall::copy_mutated(Stack& arguments) const {
 std::vector<at::Tensor> KernelCall::run(Stack stack) const {
   PlainDispatch guard;
   std::vector<at::Tensor> mutated = copy_mutated(stack);
+  const Stack given = is_batch_norm_ ? stack : Stack();
   op_.callBoxed(&stack);
   std::vector<at::Tensor> results;
   for (size_t i = 0; i < stack.size(); ++i) {
@@ -253,6 +273,9 @@ std::vector<at::Tensor> KernelCall::run(Stack stack) const {
     } else {
       results.push_back(stack[i].isTensor() ? std::move(stack[i]).toTensor() : at::Tensor());
     }
+  }
+  if (is_batch_norm_) {
+    add_unused_statistics(results, given);
   }
   std::move(mutated.begin(), mutated.end(), std::back_inserter(results));
   return results;

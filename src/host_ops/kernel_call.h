@@ -52,6 +52,7 @@ class KernelCall {
 
   const Signature& signature_;
   const c10::OperatorHandle op_;
+  const bool is_batch_norm_;
   torch::jit::Stack constants_;
   std::vector<Slot> slots_;
   std::vector<size_t> mutated_;      // arguments that the operator writes to
