@@ -219,3 +219,19 @@ def test_a_clone_keeps_strides_of_dimensions_of_one_element(each_tier: str) -> N
         return [part.clone().stride(), column.clone().stride(), apart.clone().stride()]
 
     assert strides("xla") == strides("cpu")
+
+
+def test_memory_that_was_not_written_is_filled_where_algorithms_are_deterministic() -> None:
+    def program(device: str) -> list[torch.Tensor]:
+        whole = torch.empty(3, dtype=torch.int32, device=device)
+        strided = torch.empty_strided((2, 2), (1, 2), device=device)
+        grown = torch.ones(2, device=device).resize_(4)
+        return [whole, strided, torch.empty_like(strided, dtype=torch.bool), grown]
+
+    torch.use_deterministic_algorithms(True)
+    try:
+        actual, expected = program("xla"), program("cpu")
+    finally:
+        torch.use_deterministic_algorithms(False)
+    for got, wanted in zip(actual, expected, strict=True):
+        torch.testing.assert_close(got.cpu(), wanted, rtol=0, atol=0, equal_nan=True)

@@ -344,6 +344,7 @@ OVERLAPS: dict[str, Callable[[Tensor], object]] = {
     "not at all": lambda t: t[:6].add_(t[6:]),
     "wholly": lambda t: t.add_(t),
     "index_copy_": lambda t: t[1:].index_copy_(0, torch.tensor([0], device=t.device), t[:1]),
+    "index_put_ under a mask": lambda t: t.index_put_((t == t,), t[:]),
     "index_copy_ of itself": lambda t: t.index_copy_(0, torch.arange(12, device=t.device), t[:]),
     "index_add_ of itself": lambda t: t.index_add_(0, torch.arange(12, device=t.device), t),
     "scatter_ of itself": lambda t: t.scatter_(0, torch.arange(12, device=t.device), t),

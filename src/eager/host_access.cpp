@@ -145,6 +145,12 @@ void HostAccess::close() {
   }
 }
 
+const at::Tensor& HostAccess::first_of(const Entry& entry) const {
+  return *std::find_if(uses_.begin(), uses_.end(), [&](const Use& use) {
+            return &entries_[use.entry] == &entry;
+          })->tensor;
+}
+
 bool HostAccess::replace(Entry& entry) {
   size_t nbytes = std::max(entry.storage.nbytes(), entry.host.nbytes());
   c10::Storage memory = allocate_on_host(nbytes);
@@ -159,7 +165,7 @@ bool HostAccess::replace(Entry& entry) {
     type.dtype = at::kByte;  // bools promise to be 0 or 1
   }
   if (static_cast<size_t>(type.nbytes()) != nbytes) {
-    type = resized_frame(type.dtype, entry.first.scalar_type(), static_cast<int64_t>(nbytes));
+    type = resized_frame(type.dtype, first_of(entry).scalar_type(), static_cast<int64_t>(nbytes));
   }
   NodePtr leaf = host_leaf(std::move(type), old.device, memory);
   {
@@ -212,13 +218,11 @@ void HostAccess::open() {
   }
 }
 
-// Memory of a storage that was never written, as the tensor that was added first sees it.
+// Memory of a storage that was never written.
 void HostAccess::make(Entry& entry) {
-  const auto first = std::find_if(uses_.begin(), uses_.end(),
-                                  [&](const Use& use) { return &entries_[use.entry] == &entry; });
   const size_t nbytes = entry.storage.nbytes();
   NodePtr leaf =
-      host_leaf(frame_of(*first->tensor, nbytes), entry.state->device, allocate_on_host(nbytes));
+      host_leaf(frame_of(first_of(entry), nbytes), entry.state->device, allocate_on_host(nbytes));
   TraceLock lock;
   if (!entry.state->value()) {
     entry.state->set_value({std::move(leaf), 0});

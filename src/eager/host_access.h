@@ -57,6 +57,8 @@ class HostAccess {
   bool pin_all(std::vector<StatePtr>& pending, std::vector<Entry*>& missing);
   // Hands back what was pinned and kept, and gives adopted results their values.
   void close();
+  // What was added first: how memory that is not there yet is seen.
+  const at::Tensor& first_of(const Entry& entry) const;
   void make(Entry& entry);
   // Gives the storage memory of its own; false if another thread gave it a new value meanwhile.
   bool replace(Entry& entry);

@@ -15,6 +15,7 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/InferSize.h>
 #include <ATen/native/Resize.h>
+#include <ATen/native/ResizeCommon.h>
 #include <ATen/native/TensorFactories.h>
 #include <ATen/ops/_linalg_check_errors_native.h>
 #include <ATen/ops/_local_scalar_dense.h>
@@ -71,6 +72,20 @@ void check_sizes(c10::IntArrayRef sizes) {
   }
 }
 
+bool fills_memory() {
+  return at::globalContext().deterministicAlgorithms() &&
+         at::globalContext().deterministicFillUninitializedMemory();
+}
+
+// Memory that nobody has written, as PyTorch wants it of all devices.
+Tensor unwritten(Tensor tensor) {
+  if (fills_memory()) {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    at::native::fill_empty_deterministic_(tensor);
+  }
+  return tensor;
+}
+
 Tensor empty_memory_format(c10::IntArrayRef sizes, std::optional<at::ScalarType> dtype,
                            std::optional<c10::Layout> layout, std::optional<c10::Device> device,
                            std::optional<bool> pin_memory,
@@ -85,7 +100,8 @@ Tensor empty_memory_format(c10::IntArrayRef sizes, std::optional<at::ScalarType>
     auto last = c10::get_channels_last_strides_3d(sizes);
     strides.assign(last.begin(), last.end());
   }
-  return empty_tensor(c10::dtype_or_default(dtype), sizes, strides, device_index(device));
+  return unwritten(
+      empty_tensor(c10::dtype_or_default(dtype), sizes, strides, device_index(device)));
 }
 
 Tensor empty_strided(c10::IntArrayRef sizes, c10::IntArrayRef strides,
@@ -93,7 +109,8 @@ Tensor empty_strided(c10::IntArrayRef sizes, c10::IntArrayRef strides,
                      std::optional<c10::Device> device, std::optional<bool> pin_memory) {
   check_options(dtype, layout, pin_memory);
   check_sizes(sizes);
-  return empty_tensor(c10::dtype_or_default(dtype), sizes, strides, device_index(device));
+  return unwritten(
+      empty_tensor(c10::dtype_or_default(dtype), sizes, strides, device_index(device)));
 }
 
 // PyTorch's gradients are copied into these when they are kept.
@@ -120,7 +137,12 @@ const Tensor& resize_(const Tensor& self, c10::IntArrayRef sizes,
   c10::StorageImpl* storage = self.storage().unsafeGetStorageImpl();
   if (self.numel() > 0 && needed > storage->nbytes()) {
     check_allocation(static_cast<int64_t>(needed), self.device().index());
+    const auto before = static_cast<int64_t>(storage->nbytes());
     storage->set_nbytes(needed);
+    if (fills_memory()) {
+      at::AutoDispatchBelowADInplaceOrView guard;
+      at::native::fill_resize_deterministic_(self, before);
+    }
   }
   return self;
 }

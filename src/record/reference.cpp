@@ -443,19 +443,22 @@ bool overlaps(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments) {
   });
 }
 
-// Zeros that share memory where the tensors do.
-class SharedZeros {
+// Zeros, and masks that choose nothing or everything, that share memory where the tensors do.
+class SharedMemory {
  public:
+  explicit SharedMemory(bool masks) : masks_(masks) {}
   at::Tensor operator()(const at::Tensor& tensor) {
     at::Tensor& bytes = memory_[tensor.storage().unsafeGetStorageImpl()];
     if (!bytes.defined()) {
-      bytes = at::zeros({static_cast<int64_t>(tensor.storage().nbytes())}, at::kByte);
+      const int64_t byte = masks_ && tensor.scalar_type() == at::kBool ? 1 : 0;
+      bytes = at::full({static_cast<int64_t>(tensor.storage().nbytes())}, byte, at::kByte);
     }
     return cpu_tensor(bytes.storage(), tensor.scalar_type(), tensor.sizes(), tensor.strides(),
                       tensor.storage_offset());
   }
 
  private:
+  const bool masks_;
   std::unordered_map<const c10::StorageImpl*, at::Tensor> memory_;
 };
 
@@ -494,10 +497,15 @@ void check_overlaps(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments) {
   if (!overlaps(info, arguments)) {
     return;
   }
-  SharedZeros shared;
-  CpuRun run = run_on_cpu(info.op, arguments, std::ref(shared));
-  if (run.error && !run_on_cpu(info.op, arguments, zeros).error) {
-    std::rethrow_exception(run.error);
+  for (bool masks : {false, true}) {  // one of which has as many places as values, if any mask has
+    SharedMemory shared(masks);
+    CpuRun run = run_on_cpu(info.op, arguments, std::ref(shared));
+    auto apart = [masks](const at::Tensor& tensor) {
+      return filled(tensor, masks && tensor.scalar_type() == at::kBool ? 1 : 0);
+    };
+    if (run.error && !run_on_cpu(info.op, arguments, apart).error) {
+      std::rethrow_exception(run.error);
+    }
   }
 }
 
