@@ -89,27 +89,25 @@ def check_equal(make: Callable[[bool], tuple[Any, ...]], traces: int) -> None:
     assert step.cache_info().traces == traces
 
 
-@pytest.mark.parametrize("foreach", [False, True])
-@pytest.mark.parametrize("name", OPTIMIZERS)
-def test_a_step_that_overflows_changes_nothing(name: str, foreach: bool) -> None:
+def training(name: str, **options: bool) -> Callable[[bool], tuple[Any, ...]]:
     def make(pure: bool) -> tuple[Any, ...]:
         model, scaler = mlp(), scaler_of()
-        optimizer = OPTIMIZERS[name](model.parameters(), foreach=foreach)
+        optimizer = OPTIMIZERS[name](model.parameters(), **options)
         step = step_of(model, optimizer, scaler)
         return model, optimizer, scaler, assume_pure(step) if pure else step
 
-    check_equal(make, traces=1)
+    return make
+
+
+@pytest.mark.parametrize("foreach", [False, True])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_step_that_overflows_changes_nothing(name: str, foreach: bool) -> None:
+    check_equal(training(name, foreach=foreach), traces=1)
 
 
 @pytest.mark.parametrize("name", ["sgd", "adam", "adamw", "adagrad"])
 def test_fused_steps_that_overflow(name: str) -> None:
-    def make(pure: bool) -> tuple[Any, ...]:
-        model, scaler = mlp(), scaler_of()
-        optimizer = OPTIMIZERS[name](model.parameters(), fused=True)
-        step = step_of(model, optimizer, scaler)
-        return model, optimizer, scaler, assume_pure(step) if pure else step
-
-    check_equal(make, traces=1)
+    check_equal(training(name, fused=True), traces=1)
 
 
 @pytest.mark.parametrize("name", ["adamw", "adagrad", "nadam"])
