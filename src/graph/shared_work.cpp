@@ -24,9 +24,7 @@ bool SharedWork::needs(const Value& value) const {
   return seen(*value.node) && value.node->visit.id == kOfRoots;
 }
 
-bool SharedWork::is_shared(const Node& node) const {
-  return seen(node) && node.visit.id != kApart;
-}
+bool SharedWork::is_shared(const Node& node) const { return seen(node) && node.visit.id != kApart; }
 
 bool SharedWork::is_done(const Node& node) const {
   return node.kind != Node::Kind::Op || seen(node) ||

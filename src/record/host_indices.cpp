@@ -23,7 +23,7 @@ namespace torch_xla {
 // An index that is none of `size` places.
 struct Misplaced {
   int64_t index, dim, size;
-  int64_t rank;  // of the tensor
+  int64_t rank;   // of the tensor
   bool as_given;  // what is written is not scaled, and the index is of int64
 
   std::string str() const {

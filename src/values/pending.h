@@ -1,5 +1,5 @@
-// Which storages have values that are recorded and not yet computed, and whose they are: a thread's,
-// if it assigned them last. Numbers of threads that have ended are used again.
+// Which storages have values that are recorded and not yet computed, and whose they are: a
+// thread's, if it assigned them last. Numbers of threads that have ended are used again.
 #pragma once
 
 #include "values/state.h"

@@ -151,7 +151,7 @@ struct StorageState : std::enable_shared_from_this<StorageState> {
   StorageState* next_ GUARDED_BY(trace_mutex) = nullptr;
   bool linked_ GUARDED_BY(trace_mutex) = false;
   uint32_t thread_ GUARDED_BY(trace_mutex) = 0;  // whose list it is in (values/pending.h)
-  std::atomic<int> storages_{1};  // or what it is for instead
+  std::atomic<int> storages_{1};                 // or what it is for instead
 };
 using StatePtr = std::shared_ptr<StorageState>;
 
