@@ -168,9 +168,38 @@ std::vector<bool> donated_inputs(const Graph& graph) {
   return donated;
 }
 
+std::vector<bool> read_by_others(const Graph& graph, const std::vector<StatePtr>& states) {
+  std::unordered_map<const Node*, size_t> references;
+  for (const NodePtr& input : graph.inputs) {
+    references.emplace(input.get(), 1);
+  }
+  auto count = [&](const Node* node) {
+    if (auto found = references.find(node); found != references.end()) {
+      ++found->second;
+    }
+  };
+  for (const GraphNode& entry : graph.nodes) {
+    for (const Value& operand : entry.node->operands) {
+      count(operand.node.get());
+    }
+  }
+  for (const StatePtr& state : states) {
+    count(state->committed.get());
+  }
+  std::vector<bool> result;
+  for (const NodePtr& input : graph.inputs) {
+    result.push_back(input.use_count() > references.at(input.get()));
+  }
+  return result;
+}
+
 // Over several devices each output takes only its own: others may lie differently.
-void assign_donations(Graph& graph, const std::vector<const Node*>& former) {
+void assign_donations(Graph& graph, const std::vector<const Node*>& former,
+                      const std::vector<bool>& read_by_others) {
   std::vector<bool> available = donatable_inputs(graph);
+  for (size_t i = 0; i < read_by_others.size(); ++i) {
+    available[i] = available[i] && !read_by_others[i];
+  }
   for (size_t o = 0; o < graph.outputs.size(); ++o) {
     // The collection of the graph left its number in each input.
     uint32_t input = former[o] != nullptr ? former[o]->visit.id : 0;

@@ -15,7 +15,7 @@
 #include "timeline/timeline.h"
 #include "trace/region.h"
 #include "trace/scope.h"
-#include "values/newly_pending.h"
+#include "values/pending.h"
 
 #include <c10/util/flat_hash_map.h>
 
@@ -75,7 +75,8 @@ NamedRun prepare(int device, const std::vector<StatePtr>& states, bool donate,
     place_graph(*graph, holders, former);
   }
   if (donate) {
-    assign_donations(*graph, former);
+    const bool alone = states.size() >= pending_count(device);
+    assign_donations(*graph, former, alone ? std::vector<bool>() : read_by_others(*graph, states));
   }
   apply_settings(*graph);
   graph->numbers_are_inputs = mode == RunMode::Eager;
@@ -113,9 +114,10 @@ void execute_all(std::vector<NamedRun>& runs, const std::string& name = {}) {
   }
 }
 
-// `roots`, and the pending states whose values need something that is computed for the roots':
-// else it would be computed again for them, and a loop that reads a value each time round would
-// carry all of its past along. The caller drops `others` after the lock.
+// `roots`, and what else is pending of this thread's that needs something that is computed for
+// them: else it would be computed again, and a loop that reads a value each time round would carry
+// all of its past along. Of other threads' what the roots need. The caller drops `others` after the
+// lock.
 std::vector<StatePtr> with_shared_work(int device, std::vector<StatePtr> roots,
                                        std::vector<StatePtr>& others) REQUIRES(trace_mutex) {
   if (roots.size() == pending_count(device)) {
@@ -130,10 +132,32 @@ std::vector<StatePtr> with_shared_work(int device, std::vector<StatePtr> roots,
   SharedWork work(values);
   others = newly_pending_states(device);
   if (!work.is_new()) {
-    others = pending_states(device);
+    others = all_pending_states(device);
   }
   for (const StatePtr& state : others) {
-    if (chosen.count(state.get()) == 0 && work.is_needed_for(state->value())) {
+    if (chosen.count(state.get()) == 0 && work.is_needed_for(state->value()) &&
+        (is_taken_here(*state) || work.needs(state->value()))) {
+      roots.push_back(state);
+    }
+  }
+  return roots;
+}
+
+// What this thread has recorded, and what that needs of what others have. As above.
+std::vector<StatePtr> states_to_sync(int device, std::vector<StatePtr>& others)
+    REQUIRES(trace_mutex) {
+  std::vector<StatePtr> roots = pending_states(device);
+  if (roots.empty() || roots.size() == pending_count(device)) {
+    return roots;
+  }
+  std::vector<Value> values;
+  for (const StatePtr& state : roots) {
+    values.push_back(state->value());
+  }
+  const SharedWork work(values);
+  others = all_pending_states(device);
+  for (const StatePtr& state : others) {
+    if (!is_taken_here(*state) && work.needs(state->value())) {
       roots.push_back(state);
     }
   }
@@ -155,7 +179,7 @@ void check_may_run(const std::vector<StatePtr>& states) {
   throw_unexpected_run();
 }
 
-std::vector<StatePtr> all_pending(int device) {
+std::vector<StatePtr> pending_here(int device) {
   std::vector<StatePtr> states;
   TraceLock lock;
   states = pending_states(device);
@@ -167,7 +191,7 @@ std::vector<StatePtr> all_pending(int device) {
 void sync_device(int device, bool wait, const std::string& name) {
   if (running_is_forbidden()) {
     RunReason reason("A sync of the device");
-    check_may_run(all_pending(device));
+    check_may_run(pending_here(device));
   }
   refuse_while_tracing("torch_xla.sync() was called: call it after the function");
   current_location();
@@ -176,8 +200,9 @@ void sync_device(int device, bool wait, const std::string& name) {
   NamedRun run = [&] {
     timeline::Scope span(timeline::Kind::Trace, "collect the graph");
     std::vector<StatePtr> states;
+    std::vector<StatePtr> others;
     TraceLock lock;
-    states = pending_states(device);
+    states = states_to_sync(device, others);
     return prepare(device, states, true);
   }();
   execute(run, name);
@@ -354,7 +379,7 @@ std::string pending_text(const std::vector<at::Tensor>& tensors, GraphText kind)
 }
 
 size_t pending_operation_count(int device) {
-  return graph_of(all_pending(device), false).nodes.size();
+  return graph_of(pending_here(device), false).nodes.size();
 }
 
 std::string pending_hash(const std::vector<at::Tensor>& tensors) {
@@ -385,6 +410,6 @@ ValueState value_state(const at::Tensor& tensor) {
   return data->is_lost() ? ValueState::Lost : ValueState::There;
 }
 
-std::string pending_text(int device, GraphText kind) { return text_of(all_pending(device), kind); }
+std::string pending_text(int device, GraphText kind) { return text_of(pending_here(device), kind); }
 
 }  // namespace torch_xla
