@@ -11,6 +11,7 @@
 #include "interpret/interpreter.h"
 #include "metrics/metrics.h"
 #include "sharding/spmd.h"
+#include "tiers/policy.h"
 #include "tiers/structure.h"
 #include "timeline/timeline.h"
 #include "trace/region.h"
@@ -113,6 +114,22 @@ void execute_all(std::vector<NamedRun>& runs, const std::string& name = {}) {
   }
 }
 
+// Whether reads have come by pending operations so often, and run few of those they came by, that all
+// of them should run now: a long list is read one by one, or values that nobody reads pile up while
+// others that share some work with them are read. A graph of them all may be large, and comes once:
+// it is for the interpreter.
+bool looked_often_enough(const SharedWork& work) REQUIRES(trace_mutex) {
+  static constexpr size_t kLooks = 1 << 20;
+  static size_t looks = 0;
+  looks = work.needed() < work.others() ? looks + work.others() : 0;
+  if (looks < kLooks) {
+    return false;
+  }
+  looks = 0;
+  return pjrt::client().host_memory() && pjrt::partitions() == 1 &&
+         tiers::from_environment().policy != tiers::Policy::Off;
+}
+
 // `roots`, and the pending states whose values need something that is computed for the roots':
 // else it would be computed again for them, and a loop that reads a value each time round would
 // carry all of its past along. The caller drops `others` after the lock.
@@ -132,10 +149,14 @@ std::vector<StatePtr> with_shared_work(int device, std::vector<StatePtr> roots,
   if (!work.is_new()) {
     others = pending_states(device);
   }
+  std::vector<StatePtr> rest;
   for (const StatePtr& state : others) {
-    if (chosen.count(state.get()) == 0 && work.is_needed_for(state->value())) {
-      roots.push_back(state);
+    if (chosen.count(state.get()) == 0) {
+      (work.is_needed_for(state->value()) ? roots : rest).push_back(state);
     }
+  }
+  if (!work.is_new() && looked_often_enough(work)) {
+    roots.insert(roots.end(), rest.begin(), rest.end());
   }
   return roots;
 }

@@ -53,6 +53,7 @@ void SharedWork::visit(const Node& root) {
       shared = shared || is_shared(*operand.node);
     }
     node.visit = {epoch_, shared ? 1u : 0u};
+    ++(shared ? needed_ : others_);
   }
 }
 
