@@ -155,7 +155,7 @@ SUITES = {
         theirs={
             "test_matching": "`torch.Tensor([…])` is the CPU's",
             "test_jacobian_loss": "`torch.Tensor([…])` is the CPU's",
-            "test_lrp_multi_inputs": "`torch.Tensor([…])` is the CPU's",
+            "test_lrp_multi": "`torch.Tensor([…])` is the CPU's",
             "test_validate_input": "it compares how a tensor prints",
             "test_sample_grads": "thousands, to 0.0001: another sum of float32",
         },

@@ -60,6 +60,13 @@ def test_a_graph_that_runs_once_is_never_compiled(counters: Counters) -> None:
     assert runs(counters) == (10, 0, 0)
 
 
+def test_a_long_list_read_one_by_one_is_not_looked_through_at_each_read(counters: Counters) -> None:
+    x = torch.ones(4, device="xla")
+    values = [(x * number).sum() for number in range(3000)]
+    assert [value.item() for value in values] == [4 * number for number in range(3000)]
+    assert counters("ExecuteTime") < 500  # a read that has looked often enough computes the rest
+
+
 def test_numbers_that_change_while_interpreted_need_one_program(counters: Counters) -> None:
     x = torch.ones(11).to("xla")
     for step in range(8):

@@ -11,6 +11,7 @@
 #include "interpret/interpreter.h"
 #include "metrics/metrics.h"
 #include "sharding/spmd.h"
+#include "tiers/policy.h"
 #include "tiers/structure.h"
 #include "timeline/timeline.h"
 #include "trace/region.h"
@@ -114,6 +115,22 @@ void execute_all(std::vector<NamedRun>& runs, const std::string& name = {}) {
   }
 }
 
+// Whether reads have come by pending operations so often, and run few of those they came by, that
+// all of them should run now: a long list is read one by one, or values that nobody reads pile up
+// while others that share some work with them are read. A graph of them all may be large, and comes
+// once: it is for the interpreter.
+bool looked_often_enough(const SharedWork& work) REQUIRES(trace_mutex) {
+  static constexpr size_t kLooks = 1 << 20;
+  static size_t looks = 0;
+  looks = work.needed() < work.others() ? looks + work.others() : 0;
+  if (looks < kLooks) {
+    return false;
+  }
+  looks = 0;
+  return pjrt::client().host_memory() && pjrt::partitions() == 1 &&
+         tiers::from_environment().policy != tiers::Policy::Off;
+}
+
 // `roots`, and what else is pending of this thread's that needs something that is computed for
 // them: else it would be computed again, and a loop that reads a value each time round would carry
 // all of its past along. Of other threads' what the roots need. The caller drops `others` after the
@@ -134,11 +151,20 @@ std::vector<StatePtr> with_shared_work(int device, std::vector<StatePtr> roots,
   if (!work.is_new()) {
     others = all_pending_states(device);
   }
+  std::vector<StatePtr> rest;
   for (const StatePtr& state : others) {
-    if (chosen.count(state.get()) == 0 && work.is_needed_for(state->value()) &&
-        (is_taken_here(*state) || work.needs(state->value()))) {
-      roots.push_back(state);
+    if (chosen.count(state.get()) != 0) {
+      continue;
     }
+    const bool shares = work.is_needed_for(state->value()), taken = is_taken_here(*state);
+    if (shares && (taken || work.needs(state->value()))) {
+      roots.push_back(state);
+    } else if (taken) {
+      rest.push_back(state);
+    }
+  }
+  if (!work.is_new() && looked_often_enough(work)) {
+    roots.insert(roots.end(), rest.begin(), rest.end());
   }
   return roots;
 }

@@ -52,11 +52,12 @@ void SharedWork::visit(const Node& root) {
       continue;
     }
     is_new_ = is_new_ && (!at_roots_ || node.visit.epoch == 0);
-    bool shared = false;
+    bool shared = at_roots_;
     for (const Value& operand : node.operands) {
       shared = shared || is_shared(*operand.node);
     }
     node.visit = {epoch_, at_roots_ ? kOfRoots : shared ? kSharing : kApart};
+    ++(shared ? needed_ : others_);
   }
 }
 

@@ -16,6 +16,11 @@ class SharedWork {
   // of them, then: whoever has asked about these need not ask again.
   bool is_new() const { return is_new_; }
 
+  // Of the operations that the walks came to, those that the roots need or that need one of them,
+  // and the others.
+  size_t needed() const { return needed_; }
+  size_t others() const { return others_; }
+
   // Whether the value needs an operation that the roots need.
   bool is_needed_for(const Value& value) REQUIRES(trace_mutex);
 
@@ -36,6 +41,7 @@ class SharedWork {
   enum Mark : uint32_t { kApart, kSharing, kOfRoots };
   const uint64_t epoch_;
   bool is_new_ = true, at_roots_ = true;
+  size_t needed_ = 0, others_ = 0;
   std::vector<Frame> stack_;
 };
 
