@@ -10,6 +10,7 @@
 #include "graph/shared_work.h"
 #include "interpret/interpreter.h"
 #include "metrics/metrics.h"
+#include "pjrt/sharded_buffer.h"
 #include "sharding/spmd.h"
 #include "tiers/policy.h"
 #include "tiers/structure.h"
