@@ -20,6 +20,7 @@ SECONDS_A_TURN = 1.0
 # they would be after some minutes.
 TINY = ("mlp", "regression")
 STEPS_TO_DECIDE = 600
+STEPS_TO_TAKE_OVER = 6  # the third runs the program
 
 
 def wrappers(contender: str):
@@ -64,9 +65,7 @@ def worker(workload: str, contender: str) -> None:
     began = time.perf_counter()
     step()
     first = time.perf_counter() - began
-    for _ in range(
-        STEPS_TO_DECIDE if workload in TINY else 6
-    ):  # the program takes over in the third
+    for _ in range(STEPS_TO_DECIDE if workload in TINY else STEPS_TO_TAKE_OVER):
         step()
     print(json.dumps({"first": first}), flush=True)
     answer_turns(Case(contender, step))

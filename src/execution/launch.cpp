@@ -118,6 +118,14 @@ std::vector<bool> donatable_inputs(const Graph& graph) REQUIRES(trace_mutex) {
   return result;
 }
 
+// Which input the node is, right after the graph's collection, which left its number in each; or
+// -1.
+int32_t input_of(const Graph& graph, const Node* node) REQUIRES(trace_mutex) {
+  const uint32_t input = node != nullptr ? node->visit.id : 0;
+  const bool is_input = input < graph.inputs.size() && graph.inputs[input].get() == node;
+  return is_input ? static_cast<int32_t>(input) : -1;
+}
+
 struct TypeHash {
   size_t operator()(const TensorType& type) const {
     size_t hash = static_cast<size_t>(type.dtype);
@@ -169,26 +177,20 @@ std::vector<bool> donated_inputs(const Graph& graph) {
 }
 
 std::vector<bool> read_by_others(const Graph& graph, const std::vector<StatePtr>& states) {
-  std::unordered_map<const Node*, size_t> references;
-  for (const NodePtr& input : graph.inputs) {
-    references.emplace(input.get(), 1);
-  }
-  auto count = [&](const Node* node) {
-    if (auto found = references.find(node); found != references.end()) {
-      ++found->second;
-    }
-  };
-  for (const GraphNode& entry : graph.nodes) {
-    for (const Value& operand : entry.node->operands) {
-      count(operand.node.get());
+  std::vector<size_t> references(graph.inputs.size(), 1);
+  for (const GraphValue& operand : graph.operands) {
+    if (operand.producer < 0) {
+      ++references[operand.index];
     }
   }
   for (const StatePtr& state : states) {
-    count(state->committed.get());
+    if (const int32_t input = input_of(graph, state->committed.get()); input >= 0) {
+      ++references[input];
+    }
   }
   std::vector<bool> result;
-  for (const NodePtr& input : graph.inputs) {
-    result.push_back(input.use_count() > references.at(input.get()));
+  for (size_t i = 0; i < references.size(); ++i) {
+    result.push_back(graph.inputs[i].use_count() > references[i]);
   }
   return result;
 }
@@ -201,12 +203,11 @@ void assign_donations(Graph& graph, const std::vector<const Node*>& former,
     available[i] = available[i] && !read_by_others[i];
   }
   for (size_t o = 0; o < graph.outputs.size(); ++o) {
-    // The collection of the graph left its number in each input.
-    uint32_t input = former[o] != nullptr ? former[o]->visit.id : 0;
-    if (input < available.size() && available[input] && graph.inputs[input].get() == former[o] &&
+    const int32_t input = input_of(graph, former[o]);
+    if (input >= 0 && available[input] &&
         graph.type(graph.outputs[o]) == graph.inputs[input]->type(0) &&
         (graph.partitions == 1 || graph.output_shardings[o] == graph.input_shardings[input])) {
-      graph.donated[o] = static_cast<int32_t>(input);
+      graph.donated[o] = input;
       available[input] = false;
     }
   }

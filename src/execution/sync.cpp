@@ -132,6 +132,14 @@ bool looked_often_enough(const SharedWork& work) REQUIRES(trace_mutex) {
          tiers::from_environment().policy != tiers::Policy::Off;
 }
 
+std::vector<Value> values_of(const std::vector<StatePtr>& states) REQUIRES(trace_mutex) {
+  std::vector<Value> values;
+  for (const StatePtr& state : states) {
+    values.push_back(state->value());
+  }
+  return values;
+}
+
 // `roots`, and what else is pending of this thread's that needs something that is computed for
 // them: else it would be computed again, and a loop that reads a value each time round would carry
 // all of its past along. Of other threads' what the roots need. The caller drops `others` after the
@@ -141,13 +149,11 @@ std::vector<StatePtr> with_shared_work(int device, std::vector<StatePtr> roots,
   if (roots.size() == pending_count(device)) {
     return roots;
   }
-  std::vector<Value> values;
   std::unordered_set<StorageState*> chosen;
   for (const StatePtr& state : roots) {
-    values.push_back(state->value());
     chosen.insert(state.get());
   }
-  SharedWork work(values);
+  SharedWork work(values_of(roots));
   others = newly_pending_states(device);
   if (!work.is_new()) {
     others = all_pending_states(device);
@@ -177,11 +183,7 @@ std::vector<StatePtr> states_to_sync(int device, std::vector<StatePtr>& others)
   if (roots.empty() || roots.size() == pending_count(device)) {
     return roots;
   }
-  std::vector<Value> values;
-  for (const StatePtr& state : roots) {
-    values.push_back(state->value());
-  }
-  const SharedWork work(values);
+  const SharedWork work(values_of(roots));
   others = all_pending_states(device);
   for (const StatePtr& state : others) {
     if (!is_taken_here(*state) && work.needs(state->value())) {

@@ -46,7 +46,7 @@ class CallFrame {
         signature_(call.signature()),
         inputs_(inputs),
         outputs_(outputs),
-        writes_in_place_(call.has_out_form() && is_plain(signature_.outputs)) {}
+        writes_result_(call.has_out_form() && is_plain(signature_.outputs)) {}
 
   void run(Workers& workers) {
     const std::vector<Number> given = numbers();
@@ -63,12 +63,12 @@ class CallFrame {
       return;
     }
     const Team team(signature_);
-    if (signature_.random) {
-      call_.seed(arguments, state());
-    }
-    if (writes_in_place_) {
+    if (writes_result_) {
       call_.run_into(std::move(arguments), target(0));
       return;
+    }
+    if (signature_.random) {
+      call_.seed(arguments, state());
     }
     store(call_.run(std::move(arguments)));
     if (signature_.random) {
@@ -126,7 +126,7 @@ class CallFrame {
   // On any thread.
   void run_piece(CallPiece& piece) const {
     at::AutoDispatchBelowADInplaceOrView guard;
-    if (writes_in_place_) {
+    if (writes_result_) {
       call_.run_into(std::move(piece.arguments), target_of(piece.parts[0]));
       return;
     }
@@ -146,6 +146,7 @@ class CallFrame {
     return narrowed(target(part.result), part.dim, part.start, part.length);
   }
 
+  // One result, and no generator's state.
   static bool is_plain(const std::vector<OutputSpec>& outputs) {
     return outputs.size() == 1 && outputs[0].defined && outputs[0].frame.numel() > 0;
   }
@@ -169,7 +170,7 @@ class CallFrame {
   const Signature& signature_;
   const std::vector<void*>& inputs_;
   const std::vector<void*>& outputs_;
-  const bool writes_in_place_;  // the kernel writes the result where it is wanted
+  const bool writes_result_;  // the kernel writes the result where it is wanted
 };
 
 }  // namespace
