@@ -390,6 +390,7 @@ def test_a_data_dependent_shape_warns_of_nothing(mode: bool) -> None:
         assert openxla(lambda x: x[x > 0] + 1)(torch.ones(3, device="xla")).tolist() == [2.0] * 3
 
 
+@pytest.mark.host_only("what a trace knows is computed in the host's memory")
 @pytest.mark.parametrize("mask", [[False], [True], [False, True], [True, True]], ids=str)
 def test_masks_of_the_host_that_are_part_of_a_graph(mask: list[bool]) -> None:
     """PyTorch knows what one of a single element chooses, and leaves it in the graph."""

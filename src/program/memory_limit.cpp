@@ -1,16 +1,15 @@
 #include "program/memory_limit.h"
 
 #include "base/env.h"
-#include "pjrt/client.h"
 #include "pjrt/machine.h"
 
 #include <algorithm>
 
 namespace torch_xla {
 
-// Elsewhere than on the CPU a program is no code of this process.
-MemoryLimit::MemoryLimit()
-    : mappings_(&pjrt::mapping_count, pjrt::client().host_memory() ? pjrt::mapping_limit() : 0) {}
+// Also elsewhere than on the CPU: some plugins have code in this process there, too, and what is
+// somebody else's is left alone.
+MemoryLimit::MemoryLimit() : mappings_(&pjrt::mapping_count, pjrt::mapping_limit()) {}
 
 size_t MemoryLimit::most(size_t kept) {
   const auto limit = static_cast<size_t>(env::integer("TORCH_XLA_MEMORY_PROGRAMS"));
