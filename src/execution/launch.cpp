@@ -118,6 +118,32 @@ std::vector<bool> donatable_inputs(const Graph& graph) REQUIRES(trace_mutex) {
   return result;
 }
 
+// Leaves out inputs that other pending operations, or a thread, may read still. Small ones are as well
+// copied: who holds them is part of which program runs.
+void leave_out_shared(const Graph& graph, const std::vector<const Node*>& former,
+                      std::vector<bool>& available) REQUIRES(trace_mutex) {
+  constexpr int64_t kWorthwhile = 1 << 18;
+  std::vector<size_t> own(graph.inputs.size(), 1);  // references: from the graph,
+  for (const GraphNode& entry : graph.nodes) {      // its operations,
+    for (size_t i = 0; i < entry.node->operands.size(); ++i) {
+      const GraphValue& operand = graph.operands[entry.first_operand + i];
+      if (operand.producer < 0) {
+        ++own[operand.index];
+      }
+    }
+  }
+  for (const Node* node : former) {  // and from who has what an output replaces
+    const uint32_t input = node != nullptr ? node->visit.id : 0;
+    if (input < own.size() && graph.inputs[input].get() == node) {
+      ++own[input];
+    }
+  }
+  for (size_t i = 0; i < own.size(); ++i) {
+    available[i] = available[i] && graph.inputs[i]->type(0).nbytes() >= kWorthwhile &&
+                   graph.inputs[i].use_count() == own[i];
+  }
+}
+
 struct TypeHash {
   size_t operator()(const TensorType& type) const {
     size_t hash = static_cast<size_t>(type.dtype);
@@ -169,8 +195,11 @@ std::vector<bool> donated_inputs(const Graph& graph) {
 }
 
 // Over several devices each output takes only its own: others may lie differently.
-void assign_donations(Graph& graph, const std::vector<const Node*>& former) {
+void assign_donations(Graph& graph, const std::vector<const Node*>& former, bool runs_all) {
   std::vector<bool> available = donatable_inputs(graph);
+  if (!runs_all) {
+    leave_out_shared(graph, former, available);
+  }
   for (size_t o = 0; o < graph.outputs.size(); ++o) {
     // The collection of the graph left its number in each input.
     uint32_t input = former[o] != nullptr ? former[o]->visit.id : 0;

@@ -15,8 +15,9 @@ std::vector<bool> donated_inputs(const Graph& graph);
 
 // Decides which output takes over the buffer of which input that nothing but this graph can reach:
 // first each output its own former buffer, `former[o]`, if any; then any of its type. Right after
-// the graph's collection, the trace lock still held.
-void assign_donations(Graph& graph, const std::vector<const Node*>& former) REQUIRES(trace_mutex);
+// the graph's collection, the trace lock still held. `runs_all`: nothing stays pending.
+void assign_donations(Graph& graph, const std::vector<const Node*>& former, bool runs_all)
+    REQUIRES(trace_mutex);
 
 // Keeps other threads from donating what a program is about to read. The leaves must outlive it.
 class InputHold {

@@ -31,7 +31,11 @@ namespace torch_xla {
 
 namespace {
 
-enum class RunMode { Lazy, Eager };  // Eager: one operation of eager mode
+enum class RunMode {
+  All,    // of what is pending
+  Some,   // what stays pending may read values that are replaced
+  Eager,  // one operation of eager mode
+};
 
 struct NamedRun {
   Execution execution;
@@ -53,8 +57,8 @@ std::string default_name(const Graph& graph, RunMode mode) {
 
 // Builds the graph of the states' pending values and promises these. The caller drops the states
 // after the lock.
-NamedRun prepare(int device, const std::vector<StatePtr>& states, bool donate,
-                 RunMode mode = RunMode::Lazy) REQUIRES(trace_mutex) {
+NamedRun prepare(int device, const std::vector<StatePtr>& states, RunMode mode)
+    REQUIRES(trace_mutex) {
   std::vector<Value> outputs;
   std::vector<const Node*> former;
   std::vector<StorageState*> holders;
@@ -75,8 +79,8 @@ NamedRun prepare(int device, const std::vector<StatePtr>& states, bool donate,
   if (spmd_enabled()) {
     place_graph(*graph, holders, former);
   }
-  if (donate) {
-    assign_donations(*graph, former);
+  if (mode != RunMode::Eager) {
+    assign_donations(*graph, former, mode == RunMode::All);
   }
   apply_settings(*graph);
   graph->numbers_are_inputs = mode == RunMode::Eager;
@@ -199,7 +203,7 @@ void sync_device(int device, bool wait, const std::string& name) {
     std::vector<StatePtr> states;
     TraceLock lock;
     states = pending_states(device);
-    return prepare(device, states, true);
+    return prepare(device, states, RunMode::All);
   }();
   execute(run, name);
   if (wait) {
@@ -227,7 +231,7 @@ void run_eagerly(const std::vector<StatePtr>& states) {
       }
     }
     for (auto& [device, pending] : by_device) {
-      runs.push_back(prepare(device, pending, false, RunMode::Eager));
+      runs.push_back(prepare(device, pending, RunMode::Eager));
     }
   }
   execute_all(runs);
@@ -256,8 +260,8 @@ void sync_storages(const std::vector<StatePtr>& states, const std::string& name)
       }
     }
     for (auto& [device, pending] : by_device) {
-      // No donation: what stays pending, now or in another thread's turn, may read the value.
-      runs.push_back(prepare(device, with_shared_work(device, pending, others[device]), false));
+      const std::vector<StatePtr> together = with_shared_work(device, pending, others[device]);
+      runs.push_back(prepare(device, together, RunMode::Some));
     }
   }
   others.clear();  // other threads' states may go while this runs
