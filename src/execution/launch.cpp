@@ -118,8 +118,8 @@ std::vector<bool> donatable_inputs(const Graph& graph) REQUIRES(trace_mutex) {
   return result;
 }
 
-// Leaves out inputs that other pending operations, or a thread, may read still. Small ones are as well
-// copied: who holds them is part of which program runs.
+// Leaves out inputs that other pending operations, or a thread, may read still. Small ones are as
+// well copied: who holds them is part of which program runs.
 void leave_out_shared(const Graph& graph, const std::vector<const Node*>& former,
                       std::vector<bool>& available) REQUIRES(trace_mutex) {
   constexpr int64_t kWorthwhile = 1 << 18;

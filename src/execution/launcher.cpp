@@ -212,13 +212,12 @@ bool Execution::interpret_now(const std::string& name, std::optional<size_t>& cu
     inputs.push_back(device_data(*leaf)->host());
   }
   try {
-    std::vector<c10::Storage> results = interpret(*graph_, std::move(inputs),
-                                                  {.memory = &pjrt::device_memory(device_),
-                                                   .failed = [&](size_t node) { culprit = node; },
-                                                   .nothing_fails = [&] { give_up_inputs(); },
-                                                   .may_be_written = [&](size_t input) {
-                                                     return begins_write(input);
-                                                   }});
+    std::vector<c10::Storage> results =
+        interpret(*graph_, std::move(inputs),
+                  {.memory = &pjrt::device_memory(device_),
+                   .failed = [&](size_t node) { culprit = node; },
+                   .nothing_fails = [&] { give_up_inputs(); },
+                   .may_be_written = [&](size_t input) { return begins_write(input); }});
     for (size_t i = 0; i < results.size(); ++i) {
       outputs_[i]->fulfil(std::move(results[i]));
       fulfilled_[i] = true;

@@ -10,6 +10,7 @@
 #include "graph/shared_work.h"
 #include "interpret/interpreter.h"
 #include "metrics/metrics.h"
+#include "pjrt/sharded_buffer.h"
 #include "sharding/spmd.h"
 #include "tiers/policy.h"
 #include "tiers/structure.h"
@@ -118,10 +119,10 @@ void execute_all(std::vector<NamedRun>& runs, const std::string& name = {}) {
   }
 }
 
-// Whether reads have come by pending operations so often, and run few of those they came by, that all
-// of them should run now: a long list is read one by one, or values that nobody reads pile up while
-// others that share some work with them are read. A graph of them all may be large, and comes once:
-// it is for the interpreter.
+// Whether reads have come by pending operations so often, and run few of those they came by, that
+// all of them should run now: a long list is read one by one, or values that nobody reads pile up
+// while others that share some work with them are read. A graph of them all may be large, and comes
+// once: it is for the interpreter.
 bool looked_often_enough(const SharedWork& work) REQUIRES(trace_mutex) {
   static constexpr size_t kLooks = 1 << 20;
   static size_t looks = 0;

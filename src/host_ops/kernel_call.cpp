@@ -77,9 +77,9 @@ c10::Scalar scalar_of(const Number& number) {
 
 // "add_" of "add".
 bool writes_at_indices(const c10::OperatorHandle& op) {
-  constexpr const char* kNames[] = {
-      "aten::index_put", "aten::index_copy", "aten::index_add",     "aten::index_fill",
-      "aten::scatter",   "aten::scatter_add", "aten::scatter_reduce"};
+  constexpr const char* kNames[] = {"aten::index_put",     "aten::index_copy", "aten::index_add",
+                                    "aten::index_fill",    "aten::scatter",    "aten::scatter_add",
+                                    "aten::scatter_reduce"};
   return std::any_of(std::begin(kNames), std::end(kNames),
                      [&](const char* name) { return op.operator_name().name == name; });
 }
