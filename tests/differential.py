@@ -8,7 +8,9 @@ process, so that a crash or a hang is a failure with a seed, too.
 """
 
 import argparse
+import cmath
 import itertools
+import math
 import os
 import re
 import subprocess
@@ -240,6 +242,9 @@ def movements(program: Program, mode: str, expected: list[Outcome]) -> list[dict
 
 
 def distance(one: Any, other: Any) -> float:
+    if isinstance(one, float | complex) and isinstance(other, float | complex):
+        far = abs(one - other)
+        return far if math.isfinite(far) else 0.0
     if not isinstance(one, Tensor) or not isinstance(other, Tensor) or one.shape != other.shape:
         return 0.0
     if one.numel() == 0 or not (one.is_floating_point() or one.is_complex()):
@@ -395,11 +400,7 @@ def sharing(variables: Scope) -> list[list[str]]:
 
 def value_differs(got: Any, wanted: Any, strict: bool, moved: float, graph: bool) -> str | None:
     if not isinstance(wanted, Tensor):
-        if isinstance(wanted, float) and isinstance(got, float):
-            near = got == wanted or abs(got - wanted) <= 1e-3 + 8e-3 * abs(wanted)  # as bfloat16
-            near = near or (got != got and wanted != wanted)
-            return None if near else f"{got!r} instead of {wanted!r}"
-        return None if got == wanted else f"{got!r} instead of {wanted!r}"
+        return None if number_agrees(got, wanted, moved) else f"{got!r} instead of {wanted!r}"
     if not isinstance(got, Tensor):
         return f"{got!r} instead of a tensor"
     for name, fact in FACTS.items():
@@ -431,6 +432,21 @@ def value_differs(got: Any, wanted: Any, strict: bool, moved: float, graph: bool
     except RuntimeError as error:
         return f"cannot be read: {error}"
     return None
+
+
+def number_agrees(got: Any, wanted: Any, moved: float = 0.0) -> bool:
+    """What was read of a tensor: what it was computed in is not known, and may be bfloat16."""
+    if got == wanted or type(got) is not type(wanted):
+        return bool(got == wanted)
+    if isinstance(wanted, complex) and not cmath.isfinite(wanted):
+        return number_agrees(got.real, wanted.real, moved) and number_agrees(
+            got.imag, wanted.imag, moved
+        )
+    if isinstance(wanted, float) and not math.isfinite(wanted):
+        return math.isnan(wanted) and math.isnan(got)
+    if not isinstance(wanted, float | complex):
+        return False
+    return abs(got - wanted) <= max(4 * moved, 1e-3) + 8e-3 * abs(wanted)
 
 
 FACTS: dict[str, Callable[[Tensor], Any]] = {

@@ -390,6 +390,24 @@ def test_a_data_dependent_shape_warns_of_nothing(mode: bool) -> None:
         assert openxla(lambda x: x[x > 0] + 1)(torch.ones(3, device="xla")).tolist() == [2.0] * 3
 
 
+@pytest.mark.parametrize("mask", [[False], [True], [False, True], [True, True]], ids=str)
+def test_masks_of_the_host_that_are_part_of_a_graph(mask: list[bool]) -> None:
+    """PyTorch knows what one of a single element chooses, and leaves it in the graph."""
+
+    def change(x: Tensor) -> tuple[Tensor, Tensor]:
+        chosen = x[torch.tensor(mask)] * 3
+        x = x.clone()
+        x[torch.tensor(mask)] += torch.tensor(2.0)
+        return chosen, x
+
+    x = torch.arange(1.0, len(mask) + 1)
+    compiled = torch.compile(change, backend="openxla")
+    for _ in range(2):
+        for got, wanted in zip(compiled(x.to("xla")), change(x), strict=True):
+            assert got.tolist() == wanted.tolist()
+        x += 1
+
+
 def test_a_model_on_the_cpu_stays_there(mode: bool) -> None:
     model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8))
     plain = copy.deepcopy(model)

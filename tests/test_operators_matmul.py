@@ -89,20 +89,33 @@ def test_weights_are_not_copied_for_a_few_rows() -> None:
     torch.testing.assert_close(graph(x, w).cpu(), F.linear(x.cpu(), w.cpu()))
 
 
-@pytest.mark.parametrize("shape", [(512, 128, 96), (96, 128, 512), (64, 512, 512)])
-def test_long_products_of_bfloat16(shape: tuple[int, int, int]) -> None:
-    """Where the processor multiplies bfloat16, these are calls of the CPU's kernel, in pieces."""
+LONG = [(512, 128, 96), (96, 128, 512), (64, 512, 512), (1, 512, 520), (4, 1376, 512)]
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.bfloat16, torch.float32, torch.float64, torch.complex64], ids=str
+)
+@pytest.mark.parametrize("shape", LONG, ids=str)
+def test_long_products_in_programs(
+    shape: tuple[int, int, int], dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """These are calls of the CPU's kernel, in pieces, which write to the results' own memory."""
+    monkeypatch.setenv("TORCH_XLA_TIERS", "off")
     rows, inner, columns = shape
     torch.manual_seed(0)
-    x, y = torch.randn(rows, inner).bfloat16(), torch.randn(inner, columns).bfloat16()
+    # Whole numbers, so that the order of additions does not matter.
+    x, y = (torch.randint(-2, 3, size).to(dtype) for size in ((rows, 2 * inner), (columns, inner)))
     for function in (
         torch.mm,
-        lambda a, b: torch.addmm(a.new_ones(columns), a, b, beta=0.5),
+        lambda a, b: torch.mm(b.t(), a.t()).t(),
+        lambda a, b: torch.addmm(a.new_ones(columns), a, b, beta=0.5, alpha=2),
+        lambda a, b: torch.addmm(a.new_ones(rows, 1), a, b),
         lambda a, b: torch.bmm(a.expand(3, rows, inner), b.expand(3, inner, columns)),
         lambda a, b: torch.baddbmm(a.new_ones(3, rows, 1), a.expand(3, rows, inner),
                                    b.expand(3, inner, columns)),
     ):  # fmt: skip
-        torch.testing.assert_close(function(x.to("xla"), y.to("xla")).cpu(), function(x, y))
+        product = function(x.to("xla")[:, ::2], y.to("xla").t())
+        torch.testing.assert_close(product.cpu(), function(x[:, ::2], y.t()))
 
 
 # By how x and y are divided into groups: rows of x, columns of y, or what is summed over.

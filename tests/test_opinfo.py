@@ -9,12 +9,17 @@ from compare import FOREIGN
 from opinfo_check import FORMATTED_OPS
 
 RESULTS = Path(__file__).parents[1] / "out" / ("foreign.json" if FOREIGN else "opinfo.json")
-REQUIRED_PASS_RATE = 0.97 if FOREIGN else 0.98
+# Of all operators that the CPU supports, those below included.
+REQUIRED_PASS_RATE = 0.97 if FOREIGN else 0.99
 
 # (operator, category) -> why its value may differ from the CPU's.
 _STATISTICS = "statistics of 16-bit inputs are float32, as on CUDA and as the meta kernel says"
 _UNUSED = "statistics that evaluation leaves unused have the sizes the meta kernel says, not none"
+_RESIZED = "the CPU's kernel changes the sizes of what it writes in place, the meta kernel refuses"
+_COMPLEX_HALF = "there are no tensors of ComplexHalf"
 KNOWN_DEVIATIONS: dict[tuple[str, str], str] = {
+    **{("chalf", kind): _COMPLEX_HALF for kind in opinfo_runner.CATEGORIES if kind != "inplace"},
+    ("addbmm", "inplace"): _RESIZED,
     ("native_batch_norm", "float32"): _UNUSED,
     ("_native_batch_norm_legit", "float32"): _UNUSED,
     ("native_layer_norm", "bfloat16"): _STATISTICS,
@@ -67,10 +72,16 @@ def test_no_crash_and_no_hang(results: list[opinfo_runner.Result]) -> None:
 
 
 @pytest.mark.parametrize("category", opinfo_runner.CATEGORIES)
-def test_pass_rate(results: list[opinfo_runner.Result], category: str) -> None:
-    rate = opinfo_runner.pass_rates(results)[category]
-    failures = [r for r in results if r["category"] == category]
-    listing = "\n".join(with_status(failures, "raises", "wrong", "crash", "hang"))
+def test_pass_rate(
+    results: list[opinfo_runner.Result], category: str, request: pytest.FixtureRequest
+) -> None:
+    """Of a few operators one is half a percent: a sample leaves out what is listed above, so that
+    what is not listed has the whole of the bound."""
+    counted = [r for r in results if r["category"] == category]
+    if request.config.getoption("--every") > 1:
+        counted = [r for r in counted if (r["op"], category) not in KNOWN_DEVIATIONS]
+    rate = opinfo_runner.pass_rates(counted)[category]
+    listing = "\n".join(with_status(counted, "raises", "wrong", "crash", "hang"))
     assert rate >= REQUIRED_PASS_RATE, f"{category}: {rate:.1%} of the operators pass\n{listing}"
 
 

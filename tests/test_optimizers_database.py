@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 import torch_xla
-from compare import FOREIGN
 from torch import Tensor
 from torch.testing._internal.common_optimizers import OptimizerInfo, optim_db
 
@@ -20,8 +19,6 @@ CASES = [
     if implementation == "for-loop" or implementation in info.supported_impls
     if implementation != "fused" or "cpu" in info.supports_fused_on
 ]
-# LBFGS ends near zeros, where programs round otherwise than kernels do.
-ROUNDING = 1e-4 if FOREIGN else 2e-5
 # What a quick run also compiles and runs eagerly.
 IN_PROGRAMS = {"AdamW", "SGD", "Muon"}
 
@@ -56,11 +53,14 @@ def give_gradients(info: OptimizerInfo, parameters: list[Tensor], step: int) -> 
 def train(info: OptimizerInfo, options: dict[str, Any], device: str) -> dict[str, Any]:
     """Parameters and state after some steps, the last ones with an optimizer that was loaded."""
     parameters = parameters_of(info, device)
+    if info.step_requires_closure:
+        # It would arrive in 20 iterations, and differences of what is left there are rounding.
+        options = {"max_iter": 3, **options}
     optimizer = info.optim_cls(parameters, **copy.deepcopy(options))
 
     def closure() -> Tensor:
         optimizer.zero_grad()
-        loss = sum(((p - 0.5) ** 2).sum() for p in parameters)
+        loss = sum(((p - 0.5) ** 2 + (p - 0.5) ** 4).sum() for p in parameters)
         loss.backward()  # type: ignore[union-attr]
         return loss  # type: ignore[return-value]
 
@@ -83,7 +83,7 @@ def assert_same(actual: Any, expected: Any) -> None:
     if isinstance(expected, Tensor):
         assert actual.dtype == expected.dtype and actual.shape == expected.shape
         torch.testing.assert_close(
-            actual.detach().cpu(), expected.detach(), rtol=2e-4, atol=ROUNDING, equal_nan=True
+            actual.detach().cpu(), expected.detach(), rtol=2e-4, atol=2e-5, equal_nan=True
         )
     elif isinstance(expected, dict):
         assert list(actual) == list(expected)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from compare import assert_same, ramp
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from torch_xla.experimental.assume_pure import PureModule, assume_pure
@@ -424,6 +425,37 @@ def test_views_of_arguments_are_marked(dtype: torch.dtype) -> None:
         assert leaves[1][0].untyped_storage()._cdata == leaves[1][1].untyped_storage()._cdata
 
 
+BESIDE: dict[str, Callable[[Tensor], Tensor]] = {
+    "of a diagonal": lambda x: x.diagonal().as_strided([2, 3], [1, 2], 1),
+    "of nothing": lambda x: x[:0].as_strided([], [], 2),
+    "of a transposed row": lambda x: x.t()[1].as_strided([9], [1], 0)[2:7],
+    "of one of a row": lambda x: x[1].as_strided([2, 3], [3, 1], 2).as_strided([4], [2], 1),
+    "of all": lambda x: x.as_strided([4], [2], 1),
+}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_no_gradient_reaches_what_lies_beside_a_view(name: str) -> None:
+    """as_strided() shows more of a storage than the view that it is called on."""
+
+    def program(device: str) -> list[Tensor | None]:
+        x = ramp(3, 3, device=device).requires_grad_()
+        weight = ramp(3, 3, device=device).requires_grad_()
+
+        def views(t: Tensor) -> tuple[Tensor, Tensor]:
+            return BESIDE[name](t), BESIDE[name](weight)
+
+        function = views if device == "cpu" else assume_pure(views)
+        seen: list[Tensor | None] = []
+        for _ in range(2):
+            of_argument, of_weight = function(x)
+            (of_argument.square().sum() + of_weight.exp().sum()).backward()
+            seen += [of_argument.detach(), x.grad, weight.grad]
+        return seen
+
+    assert_same(program)
+
+
 def test_views_of_marked_views_are_refused() -> None:
     def marks(x: Tensor) -> Any:
         same = x.view(x.shape).requires_grad_()
@@ -431,6 +463,19 @@ def test_views_of_marked_views_are_refused() -> None:
 
     with pytest.raises(RuntimeError, match=r"calls requires_grad_\(\) on a view"):
         assume_pure(marks)(torch.ones(3, device="xla"))
+
+
+@pytest.mark.parametrize("returned", [False, True])
+def test_views_of_what_was_made_a_leaf_of_an_argument_are_refused(returned: bool) -> None:
+    """Their gradient does not reach the argument."""
+
+    def detached(x: Tensor) -> Any:
+        leaf = x.detach().requires_grad_()
+        return (leaf, leaf[1:]) if returned else leaf[1:]
+
+    for learnt in (False, True):
+        with pytest.raises(RuntimeError, match=r"calls requires_grad_\(\) on a view"):
+            assume_pure(detached)(torch.ones(3, device="xla", requires_grad=learnt))
 
 
 def test_gradients_of_products_beyond_the_largest_number() -> None:

@@ -48,6 +48,25 @@ def test_hooks_on_what_is_outside_are_refused_and_others_kept() -> None:
             pure(x, view)
 
 
+@pytest.mark.parametrize("kind", ["register_hook", "register_post_accumulate_grad_hook"])
+def test_hooks_on_arguments_are_refused(kind: str) -> None:
+    """They would stay on the argument: one more after each call."""
+
+    @assume_pure
+    def hooked(x: Tensor) -> Tensor:
+        getattr(x, kind)(lambda gradient: None)
+        return x * 2
+
+    with pytest.raises(RuntimeError, match="registers a hook on an argument"):
+        hooked(torch.ones(3, device="xla", requires_grad=True))
+    x = torch.ones(3, device="xla", requires_grad=True)
+    getattr(x, kind)(lambda gradient: None)  # one of outside may be there
+    with pytest.raises(RuntimeError, match="registers a hook on an argument"):
+        hooked(x)
+    assume_pure(lambda x: x * 2)(x).sum().backward()
+    assert x.grad is not None and x.grad.tolist() == [2, 2, 2]
+
+
 def test_arguments_and_closed_over_tensors_changed_in_place() -> None:
     total = torch.zeros(2, device="xla")
 

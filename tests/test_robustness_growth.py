@@ -228,3 +228,26 @@ def test_a_read_computes_what_else_needs_its_operations(asked_about: bool) -> No
     assert Work.so_far().since(before).executions == 0
     assert apart.tolist() == [6] * 4
     assert Work.so_far().since(before).executions == 1
+
+
+@pytest.mark.parametrize("write", [False, True])
+@pytest.mark.parametrize("learnt", [False, True])
+def test_views_of_views_cost_as_much_as_the_first(learnt: bool, write: bool) -> None:
+    """A chain of n views that costs n squared would cost sixteen times as much when four times as
+    long. Counted in time of this thread, and of the best of three."""
+
+    def seconds(length: int) -> float:
+        x = torch.zeros(2, 3, device="xla", requires_grad=learnt)
+        view = x * 1
+        begun = time.thread_time()
+        for number in range(length):
+            view = view.view(3, 2) if number % 2 else view.t().t().view(2, 3)[:]
+            if write:
+                view.add_(1)
+        used = time.thread_time() - begun
+        assert view.sum().item() == (6 * length if write else 0)
+        return used
+
+    seconds(50)
+    short, long = (min(seconds(length) for _ in range(3)) for length in (300, 1200))
+    assert long < 9 * short

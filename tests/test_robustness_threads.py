@@ -1,6 +1,7 @@
 """Several threads trace, sync and read at once."""
 
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -13,6 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from torch_xla.experimental.assume_pure import assume_pure
 
 THREADS = 8
+Counters = Callable[[str], int]
 
 
 def in_threads(work: Callable[[int], object]) -> list[object]:
@@ -77,6 +79,143 @@ def test_threads_train_by_pure_functions() -> None:
 
     for index, values in enumerate(in_threads(work)):
         assert values == pytest.approx(work(index, "cpu"), abs=1e-4)
+
+
+MANY = 24
+
+
+def in_many_threads(work: Callable[[int, threading.Barrier], object]) -> list[object]:
+    barrier = threading.Barrier(MANY, timeout=240)
+    with ThreadPoolExecutor(MANY) as pool:
+        return list(pool.map(work, range(MANY), [barrier] * MANY))
+
+
+@pytest.mark.lazy_only
+def test_a_sync_takes_what_its_own_thread_recorded(counters: Counters) -> None:
+    """All have recorded when the first one syncs, and each has a program of its own sizes."""
+    rounds = 3
+
+    def work(index: int, barrier: threading.Barrier) -> list[str]:
+        x = torch.full((101 + index,), 1.0, device="xla")
+        torch_xla.sync()
+        states = []
+        for _ in range(rounds):
+            x.mul_(1.5).sub_(index)
+            barrier.wait()
+            if index % 2 == 0:
+                torch_xla.sync()
+            barrier.wait()
+            states.append(torch_xla._XLAC.value_state(x))
+            barrier.wait()
+            torch_xla.sync()
+        expected = torch.full((101 + index,), 1.0)
+        for _ in range(rounds):
+            expected.mul_(1.5).sub_(index)
+        torch.testing.assert_close(x.cpu(), expected)
+        return states
+
+    found = in_many_threads(work)
+    assert found == [["there", "pending"][index % 2 :: 2] * rounds for index in range(MANY)]
+    assert counters("UncachedCompile") == 2 * MANY  # what makes x, and what changes it
+    assert counters("ExecuteTime") == MANY * (1 + rounds)
+
+
+@pytest.mark.lazy_only
+@pytest.mark.parametrize("reads", [False, True])
+def test_threads_that_train_compile_their_own_steps(reads: bool, counters: Counters) -> None:
+    """Their backward passes, which share the device's thread, record for those who began them."""
+    steps = 3
+
+    def work(index: int, barrier: threading.Barrier) -> float:
+        torch.manual_seed(index)
+        weight = torch.linspace(-1, 1, 31 + index).to("xla").requires_grad_()
+        optimizer = torch.optim.SGD([weight], 0.1)
+        loss = torch.zeros(())
+        for _ in range(steps):
+            barrier.wait()
+            optimizer.zero_grad()
+            loss = (weight - 0.5).square().sum()
+            loss.backward()
+            optimizer.step()
+            barrier.wait()
+            if reads:
+                loss.item()
+                weight.sum().item()
+            else:
+                torch_xla.sync()
+        return loss.item()
+
+    losses = in_many_threads(work)
+    for index, loss in enumerate(losses):
+        start = (torch.linspace(-1, 1, 31 + index) - 0.5).square().sum().item()
+        assert loss == pytest.approx(start * 0.8 ** (2 * (steps - 1)), rel=1e-4)
+    programs = 2 if reads else 1
+    assert counters("UncachedCompile") <= (programs + 1) * MANY  # the first step has no momentum
+    assert counters("ExecuteTime") <= programs * steps * MANY
+
+
+@pytest.mark.lazy_only
+def test_what_a_thread_left_is_taken_by_others() -> None:
+    made: list[Tensor] = []
+    worker = threading.Thread(target=lambda: made.append(torch.ones(3, device="xla") * 5))
+    worker.start()
+    worker.join()
+    assert torch_xla._XLAC.value_state(made[0]) == "pending"
+    deadline = time.monotonic() + 60  # Python's thread has ended a moment before the system's
+    while torch_xla._XLAC.value_state(made[0]) == "pending" and time.monotonic() < deadline:
+        torch_xla.sync()
+    assert torch_xla._XLAC.value_state(made[0]) == "there"
+
+
+@pytest.mark.lazy_only
+def test_a_sync_takes_what_it_needs_of_another_thread() -> None:
+    """And leaves alone the buffers that what others recorded reads."""
+    recorded, synced = threading.Event(), threading.Event()
+    shared = torch.arange(6.0).to("xla")
+    results: dict[str, Tensor] = {}
+
+    def work() -> None:
+        results["base"] = shared * 2
+        results["read"] = shared + 1
+        results["apart"] = torch.ones(4, device="xla") * 3
+        recorded.set()
+        synced.wait(60)
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    recorded.wait(60)
+    mine = results["base"] + 1
+    shared.mul_(10)  # its former buffer is still read by the other thread's
+    torch_xla.sync()
+    state = torch_xla._XLAC.value_state
+    found = {name: state(tensor) for name, tensor in results.items()}
+    synced.set()
+    worker.join()
+    assert state(mine) == state(shared) == "there"
+    assert found == {"base": "there", "read": "pending", "apart": "pending"}
+    assert mine.tolist() == [1, 3, 5, 7, 9, 11]
+    assert shared.tolist() == [0, 10, 20, 30, 40, 50]
+    assert results["read"].tolist() == [1, 2, 3, 4, 5, 6]
+    assert results["apart"].tolist() == [3] * 4
+
+
+@pytest.mark.parametrize("read", [False, True])
+@pytest.mark.parametrize("rows", [4, 2**17])
+def test_what_another_thread_has_pending_keeps_what_it_is_computed_from(
+    read: bool, rows: int
+) -> None:
+    x = torch.zeros(rows, 4, device="xla")
+    torch_xla.sync(wait=True)
+    with ThreadPoolExecutor(1) as other:
+        for step in range(1, 4):
+            x.add_(1)
+            doubled = other.submit(lambda: x * 2).result()
+            if read:
+                assert x[0].tolist() == [step] * 4
+            else:
+                torch_xla.sync(wait=True)
+            assert other.submit(lambda y=doubled: y[-1].tolist()).result() == [2 * step] * 4
+    assert x.sum().item() == 3 * 4 * rows
 
 
 def test_threads_read_one_pending_tensor() -> None:

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from compare import ramp
 from torch import Tensor, nn
+from torch_xla import _XLAC
 from torch_xla.experimental.assume_pure import assume_pure
 
 pytestmark = pytest.mark.host_only("programs call no kernels of this process elsewhere")
@@ -51,6 +52,14 @@ INDICES: dict[str, Call] = {
     "too few values for a mask": lambda x, i: x.masked_scatter(x >= 9 - 2 * i, x[:2]),
     "a number beyond the dtype": lambda x, i: x.byte().masked_fill(x > 1, i[0] * 80),
     "no probability": lambda x, i: torch.multinomial(x[3] * (4 - i), 1),
+}
+
+
+# Because they are as fast as programs' own operations, or faster.
+CALL_KERNELS_ANYHOW = {
+    *("embedding bag", "multi_margin_loss", "one_hot", "floor division", "remainder", "fmod"),
+    *("rounded division", "negative probability", "bernoulli with no probability"),
+    "no probability",
 }
 
 
@@ -111,6 +120,21 @@ def test_a_wrong_value_in_the_first_run_raises_by_default(
     assert type(_error(another, "xla", 4)) is type(_error(another, "cpu", 4))
 
 
+@pytest.mark.lazy_only
+@pytest.mark.parametrize("name", [name for name in INDICES if name not in CALL_KERNELS_ANYHOW])
+def test_what_is_not_asked_for_costs_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program calls no kernel that would look at the values."""
+
+    def kernels(of_its_own: int) -> int:
+        x = ramp(4 + of_its_own, 3, device="xla")[of_its_own:] + 1
+        result = INDICES[name](x, torch.ones(1, device="xla").long())
+        return _XLAC.tensors_stablehlo_text([result]).count("custom_call")
+
+    assert kernels(2) > 0
+    monkeypatch.delenv("TORCH_XLA_CHECK_INDICES")
+    assert kernels(3) == 0
+
+
 def test_a_step_that_failed_changed_nothing() -> None:
     torch.manual_seed(0)
     model = nn.Linear(3, 2).to("xla")
@@ -143,6 +167,35 @@ def test_indices_on_the_host_are_checked_at_the_call() -> None:
         tensor[:, torch.tensor([3])]
     tensor = ramp(4, 3, device="xla")  # a kernel may write before it meets the wrong index
     assert tensor[torch.tensor([True, False, True, False]), torch.tensor([2, 0])].tolist() == [2, 6]
+
+
+ADDITIONS: dict[str, Call] = {
+    "rows": lambda x, i: x.index_add(0, i, x[:1]),
+    "rows in place": lambda x, i: x.index_add_(0, i, x[:1]),
+    "scaled rows": lambda x, i: x.index_add(0, i, x[:1], alpha=2),
+    "scaled columns": lambda x, i: x.index_add(1, i, x[:, :1], alpha=0.5),
+    "scaled integers": lambda x, i: x.int().index_add_(0, i, x[:1].int(), alpha=3),
+    "scaled by one": lambda x, i: x.index_add(0, i, x[:1], alpha=1.0),
+    "by complex one": lambda x, i: (x * 1j).index_add(0, i, x[:1] * 1j, alpha=1 + 0j),
+    "by a complex number": lambda x, i: (x * 1j).index_add(0, i, x[:1] * 1j, alpha=1j),
+    "in the middle": lambda x, i: x[None].index_add(1, i, x[None, :1]),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32], ids=str)
+@pytest.mark.parametrize("wrong", [9, -1])
+@pytest.mark.parametrize("name", ADDITIONS)
+def test_what_adds_at_an_index_the_host_knows_refuses_it_as_on_the_cpu(
+    name: str, wrong: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TORCH_XLA_CHECK_INDICES")
+    raised = []
+    for device in ("cpu", "xla"):
+        index = torch.tensor([wrong], dtype=dtype, device=device)
+        with pytest.raises((IndexError, RuntimeError)) as caught:
+            ADDITIONS[name](ramp(4, 3, device=device), index)
+        raised.append((type(caught.value), str(caught.value)))
+    assert raised[0] == raised[1]
 
 
 # Of numbers [4, 3] and the index 9; what is wrong besides is said first.

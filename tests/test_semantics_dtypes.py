@@ -172,6 +172,33 @@ def test_complex_arithmetic() -> None:
     assert_same(program, rtol=1e-5, atol=1e-5)
 
 
+FACTORS: dict[str, Callable[[Tensor], Tensor]] = {
+    "times True": lambda x: x * True,
+    "times one": lambda x: x * 1.0,
+    "times complex one": lambda x: x * (1 + 0j),
+    "times ones": lambda x: x * torch.ones_like(x),
+    "times two": lambda x: 2 * x,
+    "times i": lambda x: x * 1j,
+    "by one": lambda x: x / 1,
+    "by two": lambda x: x / 2,
+    "in place": lambda x: x.clone().mul_(1),
+}
+
+
+@pytest.mark.parametrize("name", FACTORS)
+def test_a_complex_factor_of_one_multiplies_infinities(name: str, each_tier: str) -> None:
+    """Its imaginary part is zero, which makes no number of them."""
+    special = [0.0, -0.0, 1.5, math.inf, -math.inf, math.nan]
+
+    def program(device: str) -> list[Tensor]:
+        x = torch.tensor([complex(*both) for both in product(special, special)], device=device)
+        made = FACTORS[name](x)
+        run = torch.compile(FACTORS[name], backend="openxla") if device == "xla" else FACTORS[name]
+        return [part for y in (made, run(x)) for part in (y.real.clone(), y.imag.clone())]
+
+    assert_same(program)
+
+
 def test_dtype_arguments() -> None:
     def program(device: str) -> list[Tensor]:
         values = ramp(2, 3, dtype=torch.int32, device=device)

@@ -217,6 +217,23 @@ def test_gradients_of_compressed_products() -> None:
     assert_same(program)
 
 
+@pytest.mark.parametrize("reduce", ["amax", "amin", "mean", "sum"])
+def test_gradients_of_reductions_that_remember_their_places(reduce: str) -> None:
+    """The kernel keeps them only for a tensor that requires a gradient: it read what it had not
+    written, and ended the process."""
+
+    def program(device: str) -> list[Tensor | None]:
+        dense = (_dense(device, 3, 2) - 2).requires_grad_()
+        values = torch.tensor([3.0, -4.0, 5.0], device=device).requires_grad_()
+        product = torch.sparse.mm(_csr(device, values), dense, reduce)
+        product.square().sum().backward()
+        with torch.no_grad():
+            plain = torch.sparse.mm(_csr(device), dense, reduce)
+        return [product.detach(), plain, values.grad, dense.grad]
+
+    assert_same(program)
+
+
 def test_a_compressed_product_is_recorded() -> None:
     def program(matrix: Tensor, dense: Tensor) -> Tensor:
         return matrix.t() @ (matrix @ dense)

@@ -332,10 +332,10 @@ os.environ["TORCH_XLA_TIERS"] = "off"
 signal.signal(signal.SIGINT, signal.default_int_handler)  # it may be ignored here
 x = torch.full((1000, 1000), 1 / 1000, device="xla")
 
-def start(n=60):
+def start(n=200):
     y = x
     for _ in range(n):
-        y = y @ x
+        y = (y @ x).relu()  # of products alone the plugin thinks they are short, and waits
     torch_xla.sync()
     return y
 
@@ -358,7 +358,7 @@ def write():
 use = globals()[sys.argv[1]]
 start()  # compiled from here on
 torch_xla.sync(wait=True)
-threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
 begun = time.monotonic()
 try:
     use()

@@ -5,6 +5,7 @@
 #include "record/registration.h"
 #include "tiers/background.h"
 #include "trace/region.h"
+#include "values/pending.h"
 
 namespace torch_xla {
 
@@ -67,8 +68,8 @@ const char* name_of_state(const at::Tensor& tensor) {
 }  // namespace
 
 void bind_sync(pybind11::module& m) {
-  m.def("begin_backward", &begin_backward_here, NoGil());
-  m.def("end_backward", &end_backward_here, NoGil());
+  m.def("begin_backward", &begin_backward, NoGil());
+  m.def("end_backward", &end_backward, NoGil());
   m.def("drain_autograd_threads", &drain_autograd_threads, NoGil());
   m.def("sync", &sync, pybind11::arg("device") = -1, pybind11::arg("wait") = false,
         pybind11::arg("name") = "", NoGil());

@@ -32,8 +32,9 @@ def real_devices() -> list[str]:
 
 
 def sync(wait: bool = False, reset_scope: bool = True) -> None:
-    """Compiles and runs all that is pending, then the closures added to this step.
+    """Compiles and runs what the calling thread has recorded, then the closures added to this step.
 
+    What threads that have ended left is run, too; of what others recorded only what that needs.
     Returns as soon as the programs are launched, unless `wait`. `reset_scope` has no effect.
     """
     _XLAC.sync(wait=wait)

@@ -2,7 +2,7 @@
 // it.
 #include "base/error.h"
 #include "torch_xla/torch_xla.h"
-#include "values/state.h"
+#include "values/pending.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>

@@ -118,32 +118,6 @@ std::vector<bool> donatable_inputs(const Graph& graph) REQUIRES(trace_mutex) {
   return result;
 }
 
-// Leaves out inputs that other pending operations, or a thread, may read still. Small ones are as
-// well copied: who holds them is part of which program runs.
-void leave_out_shared(const Graph& graph, const std::vector<const Node*>& former,
-                      std::vector<bool>& available) REQUIRES(trace_mutex) {
-  constexpr int64_t kWorthwhile = 1 << 18;
-  std::vector<size_t> own(graph.inputs.size(), 1);  // references: from the graph,
-  for (const GraphNode& entry : graph.nodes) {      // its operations,
-    for (size_t i = 0; i < entry.node->operands.size(); ++i) {
-      const GraphValue& operand = graph.operands[entry.first_operand + i];
-      if (operand.producer < 0) {
-        ++own[operand.index];
-      }
-    }
-  }
-  for (const Node* node : former) {  // and from who has what an output replaces
-    const uint32_t input = node != nullptr ? node->visit.id : 0;
-    if (input < own.size() && graph.inputs[input].get() == node) {
-      ++own[input];
-    }
-  }
-  for (size_t i = 0; i < own.size(); ++i) {
-    available[i] = available[i] && graph.inputs[i]->type(0).nbytes() >= kWorthwhile &&
-                   graph.inputs[i].use_count() == own[i];
-  }
-}
-
 struct TypeHash {
   size_t operator()(const TensorType& type) const {
     size_t hash = static_cast<size_t>(type.dtype);
@@ -194,11 +168,56 @@ std::vector<bool> donated_inputs(const Graph& graph) {
   return donated;
 }
 
+// An operation that somebody else refers to may run again, from its operands.
+std::vector<bool> read_by_others(const Graph& graph, const std::vector<StatePtr>& states) {
+  std::unordered_map<const Node*, size_t> references;
+  references.reserve(graph.inputs.size() + graph.nodes.size());
+  for (const NodePtr& input : graph.inputs) {
+    references.emplace(input.get(), 1);
+  }
+  for (const GraphNode& entry : graph.nodes) {
+    references.emplace(entry.node.get(), 1);
+  }
+  auto count = [&](const Node* node) {
+    if (auto found = references.find(node); found != references.end()) {
+      ++found->second;
+    }
+  };
+  for (const GraphNode& entry : graph.nodes) {
+    for (const Value& operand : entry.node->operands) {
+      count(operand.node.get());
+    }
+  }
+  for (const StatePtr& state : states) {
+    count(state->committed.get());
+    count(state->value().node.get());
+  }
+  auto has_others = [&](const NodePtr& node) {
+    return node.use_count() > references.at(node.get());
+  };
+  std::vector<bool> inputs(graph.inputs.size()), nodes(graph.nodes.size());
+  for (size_t n = graph.nodes.size(); n-- > 0;) {
+    const GraphNode& entry = graph.nodes[n];
+    if (!nodes[n] && !has_others(entry.node)) {
+      continue;
+    }
+    for (size_t i = 0; i < entry.node->operands.size(); ++i) {
+      const GraphValue& operand = graph.operands[entry.first_operand + i];
+      (operand.producer < 0 ? inputs[operand.index] : nodes[operand.producer]) = true;
+    }
+  }
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    inputs[i] = inputs[i] || has_others(graph.inputs[i]);
+  }
+  return inputs;
+}
+
 // Over several devices each output takes only its own: others may lie differently.
-void assign_donations(Graph& graph, const std::vector<const Node*>& former, bool runs_all) {
+void assign_donations(Graph& graph, const std::vector<const Node*>& former,
+                      const std::vector<bool>& read_by_others) {
   std::vector<bool> available = donatable_inputs(graph);
-  if (!runs_all) {
-    leave_out_shared(graph, former, available);
+  for (size_t i = 0; i < read_by_others.size(); ++i) {
+    available[i] = available[i] && !read_by_others[i];
   }
   for (size_t o = 0; o < graph.outputs.size(); ++o) {
     // The collection of the graph left its number in each input.

@@ -15,8 +15,13 @@ std::vector<bool> donated_inputs(const Graph& graph);
 
 // Decides which output takes over the buffer of which input that nothing but this graph can reach:
 // first each output its own former buffer, `former[o]`, if any; then any of its type. Right after
-// the graph's collection, the trace lock still held. `runs_all`: nothing stays pending.
-void assign_donations(Graph& graph, const std::vector<const Node*>& former, bool runs_all)
+// the graph's collection, the trace lock still held. `read_by_others`: per input, or empty.
+void assign_donations(Graph& graph, const std::vector<const Node*>& former,
+                      const std::vector<bool>& read_by_others) REQUIRES(trace_mutex);
+
+// Per input, whether something else than the graph and the storages that it computes refers to it:
+// what other threads have recorded, say.
+std::vector<bool> read_by_others(const Graph& graph, const std::vector<StatePtr>& states)
     REQUIRES(trace_mutex);
 
 // Keeps other threads from donating what a program is about to read. The leaves must outlive it.

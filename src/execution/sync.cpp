@@ -17,7 +17,7 @@
 #include "timeline/timeline.h"
 #include "trace/region.h"
 #include "trace/scope.h"
-#include "values/newly_pending.h"
+#include "values/pending.h"
 
 #include <c10/util/flat_hash_map.h>
 
@@ -33,7 +33,7 @@ namespace torch_xla {
 namespace {
 
 enum class RunMode {
-  All,    // of what is pending
+  All,    // of what this thread has recorded
   Some,   // what stays pending may read values that are replaced
   Eager,  // one operation of eager mode
 };
@@ -77,11 +77,20 @@ NamedRun prepare(int device, const std::vector<StatePtr>& states, RunMode mode)
     index_of_state.push_back(found->second);
   }
   auto graph = std::make_shared<Graph>(collect_graph(outputs));
+  outputs.clear();  // references are counted
+  output_index.clear();
   if (spmd_enabled()) {
     place_graph(*graph, holders, former);
   }
   if (mode != RunMode::Eager) {
-    assign_donations(*graph, former, mode == RunMode::All);
+    const bool alone = mode == RunMode::All && states.size() >= pending_count(device);
+    std::vector<bool> kept = alone ? std::vector<bool>() : read_by_others(*graph, states);
+    for (size_t i = 0; mode == RunMode::Some && i < kept.size(); ++i) {
+      // Small ones are as well copied: who holds them is part of which program runs.
+      constexpr int64_t kWorthwhile = 1 << 18;
+      kept[i] = kept[i] || graph->inputs[i]->type(0).nbytes() < kWorthwhile;
+    }
+    assign_donations(*graph, former, kept);
   }
   apply_settings(*graph);
   graph->numbers_are_inputs = mode == RunMode::Eager;
@@ -135,9 +144,10 @@ bool looked_often_enough(const SharedWork& work) REQUIRES(trace_mutex) {
          tiers::from_environment().policy != tiers::Policy::Off;
 }
 
-// `roots`, and the pending states whose values need something that is computed for the roots':
-// else it would be computed again for them, and a loop that reads a value each time round would
-// carry all of its past along. The caller drops `others` after the lock.
+// `roots`, and what else is pending of this thread's that needs something that is computed for
+// them: else it would be computed again, and a loop that reads a value each time round would carry
+// all of its past along. Of other threads' what the roots need. The caller drops `others` after the
+// lock.
 std::vector<StatePtr> with_shared_work(int device, std::vector<StatePtr> roots,
                                        std::vector<StatePtr>& others) REQUIRES(trace_mutex) {
   if (roots.size() == pending_count(device)) {
@@ -152,16 +162,43 @@ std::vector<StatePtr> with_shared_work(int device, std::vector<StatePtr> roots,
   SharedWork work(values);
   others = newly_pending_states(device);
   if (!work.is_new()) {
-    others = pending_states(device);
+    others = all_pending_states(device);
   }
   std::vector<StatePtr> rest;
   for (const StatePtr& state : others) {
-    if (chosen.count(state.get()) == 0) {
-      (work.is_needed_for(state->value()) ? roots : rest).push_back(state);
+    if (chosen.count(state.get()) != 0) {
+      continue;
+    }
+    const bool shares = work.is_needed_for(state->value()), taken = is_taken_here(*state);
+    if (shares && (taken || work.needs(state->value()))) {
+      roots.push_back(state);
+    } else if (taken) {
+      rest.push_back(state);
     }
   }
   if (!work.is_new() && looked_often_enough(work)) {
     roots.insert(roots.end(), rest.begin(), rest.end());
+  }
+  return roots;
+}
+
+// What this thread has recorded, and what that needs of what others have. As above.
+std::vector<StatePtr> states_to_sync(int device, std::vector<StatePtr>& others)
+    REQUIRES(trace_mutex) {
+  std::vector<StatePtr> roots = pending_states(device);
+  if (roots.empty() || roots.size() == pending_count(device)) {
+    return roots;
+  }
+  std::vector<Value> values;
+  for (const StatePtr& state : roots) {
+    values.push_back(state->value());
+  }
+  const SharedWork work(values);
+  others = all_pending_states(device);
+  for (const StatePtr& state : others) {
+    if (!is_taken_here(*state) && work.needs(state->value())) {
+      roots.push_back(state);
+    }
   }
   return roots;
 }
@@ -181,7 +218,7 @@ void check_may_run(const std::vector<StatePtr>& states) {
   throw_unexpected_run();
 }
 
-std::vector<StatePtr> all_pending(int device) {
+std::vector<StatePtr> pending_here(int device) {
   std::vector<StatePtr> states;
   TraceLock lock;
   states = pending_states(device);
@@ -193,7 +230,7 @@ std::vector<StatePtr> all_pending(int device) {
 void sync_device(int device, bool wait, const std::string& name) {
   if (running_is_forbidden()) {
     RunReason reason("A sync of the device");
-    check_may_run(all_pending(device));
+    check_may_run(pending_here(device));
   }
   refuse_while_tracing("torch_xla.sync() was called: call it after the function");
   current_location();
@@ -202,8 +239,9 @@ void sync_device(int device, bool wait, const std::string& name) {
   NamedRun run = [&] {
     timeline::Scope span(timeline::Kind::Trace, "collect the graph");
     std::vector<StatePtr> states;
+    std::vector<StatePtr> others;
     TraceLock lock;
-    states = pending_states(device);
+    states = states_to_sync(device, others);
     return prepare(device, states, RunMode::All);
   }();
   execute(run, name);
@@ -380,7 +418,7 @@ std::string pending_text(const std::vector<at::Tensor>& tensors, GraphText kind)
 }
 
 size_t pending_operation_count(int device) {
-  return graph_of(all_pending(device), false).nodes.size();
+  return graph_of(pending_here(device), false).nodes.size();
 }
 
 std::string pending_hash(const std::vector<at::Tensor>& tensors) {
@@ -411,6 +449,6 @@ ValueState value_state(const at::Tensor& tensor) {
   return data->is_lost() ? ValueState::Lost : ValueState::There;
 }
 
-std::string pending_text(int device, GraphText kind) { return text_of(all_pending(device), kind); }
+std::string pending_text(int device, GraphText kind) { return text_of(pending_here(device), kind); }
 
 }  // namespace torch_xla

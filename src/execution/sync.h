@@ -10,12 +10,13 @@
 
 namespace torch_xla {
 
-// Everything pending on `device`. Returns once launched; with `wait`, once computed. `name` is the
-// graph's in explanations and errors; empty: named after the line.
+// What the calling thread has recorded on `device`, and threads that have ended, and what that
+// needs. Returns once launched; with `wait`, once computed. `name` is the graph's in explanations
+// and errors; empty: named after the line.
 void sync_device(int device, bool wait, const std::string& name = {});
 void sync_all_devices(bool wait, const std::string& name = {});
 
-// What these storages need, and whatever else is pending that needs some of the same work.
+// What these storages need, and whatever else of the calling thread's needs some of the same work.
 void sync_storages(const std::vector<StatePtr>& states, const std::string& name = {});
 
 // Operations that a sync of the device would run.

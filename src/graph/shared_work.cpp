@@ -20,7 +20,11 @@ bool SharedWork::is_needed_for(const Value& value) {
   return is_shared(*value.node);
 }
 
-bool SharedWork::is_shared(const Node& node) const { return seen(node) && node.visit.id != 0; }
+bool SharedWork::needs(const Value& value) const {
+  return seen(*value.node) && value.node->visit.id == kOfRoots;
+}
+
+bool SharedWork::is_shared(const Node& node) const { return seen(node) && node.visit.id != kApart; }
 
 bool SharedWork::is_done(const Node& node) const {
   return node.kind != Node::Kind::Op || seen(node) ||
@@ -52,7 +56,7 @@ void SharedWork::visit(const Node& root) {
     for (const Value& operand : node.operands) {
       shared = shared || is_shared(*operand.node);
     }
-    node.visit = {epoch_, shared ? 1u : 0u};
+    node.visit = {epoch_, at_roots_ ? kOfRoots : shared ? kSharing : kApart};
     ++(shared ? needed_ : others_);
   }
 }

@@ -24,6 +24,9 @@ class SharedWork {
   // Whether the value needs an operation that the roots need.
   bool is_needed_for(const Value& value) REQUIRES(trace_mutex);
 
+  // Whether the roots need the value.
+  bool needs(const Value& value) const REQUIRES(trace_mutex);
+
  private:
   struct Frame {
     const Node* node;
@@ -35,6 +38,7 @@ class SharedWork {
   bool is_shared(const Node& node) const REQUIRES(trace_mutex);
   void visit(const Node& root) REQUIRES(trace_mutex);
 
+  enum Mark : uint32_t { kApart, kSharing, kOfRoots };
   const uint64_t epoch_;
   bool is_new_ = true, at_roots_ = true;
   size_t needed_ = 0, others_ = 0;

@@ -7,8 +7,8 @@
 #include "lower/lower_state.h"
 #include "pjrt/client.h"
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/ops/from_blob.h>
 
 #include <optional>
 
@@ -42,7 +42,11 @@ class CallFrame {
  public:
   CallFrame(const KernelCall& call, const std::vector<void*>& inputs,
             const std::vector<void*>& outputs)
-      : call_(call), signature_(call.signature()), inputs_(inputs), outputs_(outputs) {}
+      : call_(call),
+        signature_(call.signature()),
+        inputs_(inputs),
+        outputs_(outputs),
+        writes_in_place_(call.has_out_form() && is_plain(signature_.outputs)) {}
 
   void run(Workers& workers) {
     const std::vector<Number> given = numbers();
@@ -61,6 +65,10 @@ class CallFrame {
     const Team team(signature_);
     if (signature_.random) {
       call_.seed(arguments, state());
+    }
+    if (writes_in_place_) {
+      call_.run_into(std::move(arguments), target(0));
+      return;
     }
     store(call_.run(std::move(arguments)));
     if (signature_.random) {
@@ -86,10 +94,11 @@ class CallFrame {
     std::vector<at::Tensor> tensors;
     for (size_t i = 0; i < operand_count(); ++i) {
       const Window window = window_of_operand(signature_, i, numbers);
-      char* start = static_cast<char*>(inputs_[i]) +
-                    window.offset * static_cast<int64_t>(c10::elementSize(window.dtype));
-      tensors.push_back(at::from_blob(start, window.sizes, window.strides,
-                                      at::TensorOptions().dtype(window.dtype)));
+      const size_t element = c10::elementSize(window.dtype);
+      char* start = static_cast<char*>(inputs_[i]) + static_cast<size_t>(window.offset) * element;
+      const size_t nbytes = at::detail::computeStorageNbytes(window.sizes, window.strides, element);
+      tensors.push_back(
+          cpu_tensor(borrow_on_host(start, nbytes), window.dtype, window.sizes, window.strides, 0));
     }
     return tensors;
   }
@@ -117,18 +126,28 @@ class CallFrame {
   // On any thread.
   void run_piece(CallPiece& piece) const {
     at::AutoDispatchBelowADInplaceOrView guard;
+    if (writes_in_place_) {
+      call_.run_into(std::move(piece.arguments), target_of(piece.parts[0]));
+      return;
+    }
     call_.op().callBoxed(&piece.arguments);
     for (const CallPiece::Part& part : piece.parts) {
-      target(part.result)
-          .narrow(part.dim, part.start, part.length)
-          .copy_(piece.arguments[part.result].toTensor());
+      target_of(part).copy_(piece.arguments[part.result].toTensor());
     }
   }
 
   at::Tensor target(size_t result) const {
     const OutputSpec& spec = signature_.outputs[result];
-    return at::from_blob(outputs_[result], spec.sizes, spec.strides,
-                         at::TensorOptions().dtype(spec.dtype));
+    return cpu_tensor(borrow_on_host(outputs_[result], static_cast<size_t>(spec.frame.nbytes())),
+                      spec.dtype, spec.sizes, spec.strides, 0);
+  }
+
+  at::Tensor target_of(const CallPiece::Part& part) const {
+    return narrowed(target(part.result), part.dim, part.start, part.length);
+  }
+
+  static bool is_plain(const std::vector<OutputSpec>& outputs) {
+    return outputs.size() == 1 && outputs[0].defined && outputs[0].frame.numel() > 0;
   }
 
   void store(const std::vector<at::Tensor>& results) const {
@@ -150,6 +169,7 @@ class CallFrame {
   const Signature& signature_;
   const std::vector<void*>& inputs_;
   const std::vector<void*>& outputs_;
+  const bool writes_in_place_;  // the kernel writes the result where it is wanted
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
 #include "host_ops/divide.h"
 
-#include <ATen/core/Tensor.h>
+#include "host_ops/kernel_call.h"
 
 #include <algorithm>
 
@@ -29,7 +29,7 @@ std::vector<Range> ranges(int64_t size, int64_t count, int64_t grain = 1) {
 }
 
 at::Tensor narrowed(const c10::IValue& value, int64_t dim, Range range) {
-  return value.toTensor().narrow(dim, range.start, range.length);
+  return torch_xla::narrowed(value.toTensor(), dim, range.start, range.length);
 }
 
 // What is added (a bias, a mask), if anything: divided where the sum is, unless it is broadcast.
@@ -132,7 +132,9 @@ std::vector<CallPiece> divide_convolution_backward(const Stack& arguments, int64
 std::vector<CallPiece> divide_product(const Stack& arguments, size_t first, int64_t threads) {
   const at::Tensor &left = arguments[first].toTensor(), &right = arguments[first + 1].toTensor();
   const int64_t rank = left.dim(), rows = left.size(rank - 2), columns = right.size(rank - 1);
-  if (left.numel() * columns < kWorthwhile) {
+  // A few rows read a whole matrix for little work.
+  const bool few_rows = rank == 2 && rows < 8;
+  if (left.numel() * columns < (few_rows ? kWorthwhile / 4 : kWorthwhile)) {
     return {};
   }
   constexpr int64_t kGrain = 16;

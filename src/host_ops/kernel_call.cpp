@@ -96,6 +96,21 @@ std::optional<c10::OperatorHandle> in_place_form(const c10::OperatorHandle& op) 
   return same ? found : std::nullopt;
 }
 
+// "mm.out" of "mm", where the CPU has a kernel for it.
+std::optional<c10::OperatorHandle> out_form(const c10::OperatorHandle& op) {
+  auto found = c10::Dispatcher::singleton().findSchema({op.operator_name().name, "out"});
+  const auto& own = op.schema().arguments();
+  if (!found || found->schema().arguments().size() != own.size() + 1 ||
+      op.schema().returns().size() != 1 || !found->hasKernelForDispatchKey(c10::DispatchKey::CPU)) {
+    return std::nullopt;
+  }
+  const auto& others = found->schema().arguments();
+  const bool same = std::equal(own.begin(), own.end(), others.begin(), [](auto& a, auto& b) {
+    return !is_written(a) && *a.type() == *b.type();
+  });
+  return same && others.back().is_out() ? found : std::nullopt;
+}
+
 // Below every kernel that looks at the kind of a tensor or at a mode of the calling thread:
 // autograd and autocast have had their turn when the operation was recorded.
 class PlainDispatch {
@@ -147,6 +162,7 @@ KernelCall::KernelCall(const Signature& signature, const c10::OperatorHandle& op
   for (const c10::Argument& result : op.schema().returns()) {
     return_is_new_.push_back(result.alias_info() == nullptr);
   }
+  out_ = out_form(op);
   const auto* self =
       signature.arguments.empty() ? nullptr : std::get_if<OperandRef>(signature.arguments.data());
   needs_self_ =
@@ -295,6 +311,12 @@ void KernelCall::run_in_place(Stack stack) const {
   in_place_->callBoxed(&stack);
 }
 
+void KernelCall::run_into(Stack stack, at::Tensor result) const {
+  PlainDispatch guard;
+  stack.emplace_back(std::move(result));
+  out_->callBoxed(&stack);
+}
+
 at::Tensor cpu_tensor(c10::Storage storage, DType dtype, c10::IntArrayRef sizes,
                       c10::IntArrayRef strides, int64_t offset) {
   at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
@@ -308,6 +330,18 @@ c10::Storage allocate_on_host(size_t nbytes) {
   c10::Allocator* allocator = c10::GetCPUAllocator();
   return c10::Storage(c10::Storage::use_byte_size_t(), nbytes, allocator->allocate(nbytes),
                       allocator, /*resizable=*/true);
+}
+
+c10::Storage borrow_on_host(void* bytes, size_t nbytes) {
+  return c10::Storage(c10::Storage::use_byte_size_t(), nbytes,
+                      c10::DataPtr(bytes, c10::Device(c10::kCPU)), nullptr, /*resizable=*/false);
+}
+
+at::Tensor narrowed(const at::Tensor& tensor, int64_t dim, int64_t start, int64_t length) {
+  c10::DimVector sizes(tensor.sizes());
+  sizes[static_cast<size_t>(dim)] = length;
+  return cpu_tensor(tensor.storage(), tensor.scalar_type(), sizes, tensor.strides(),
+                    tensor.storage_offset() + start * tensor.stride(dim));
 }
 
 c10::Storage as_bools(const c10::Storage& bytes) {

@@ -39,6 +39,10 @@ class KernelCall {
   bool writes_parts() const { return writes_parts_; }
   const std::string& name() const { return op_.operator_name().name; }
 
+  // Whether the kernel can write its one result to memory that is given.
+  bool has_out_form() const { return out_.has_value(); }
+  void run_into(torch::jit::Stack arguments, at::Tensor result) const;
+
  private:
   struct Slot {
     enum class Kind : uint8_t { Tensor, Tensors, OptionalTensors, Number, Float, NumberTensor };
@@ -63,6 +67,7 @@ class KernelCall {
   int generator_ = -1;               // argument
   bool needs_self_ = false;          // argument 0 was dropped: only its sizes and dtype matter
   std::optional<c10::OperatorHandle> in_place_;
+  std::optional<c10::OperatorHandle> out_;
   int32_t overwritable_ = -1;
   bool writes_parts_ = false;
 };
@@ -71,6 +76,10 @@ class KernelCall {
 at::Tensor cpu_tensor(c10::Storage storage, DType dtype, c10::IntArrayRef sizes,
                       c10::IntArrayRef strides, int64_t offset);
 c10::Storage allocate_on_host(size_t nbytes);
+// Memory of somebody else's that outlives it.
+c10::Storage borrow_on_host(void* bytes, size_t nbytes);
+// `length` of a dense CPU tensor along `dim`, without asking PyTorch's dispatcher.
+at::Tensor narrowed(const at::Tensor& tensor, int64_t dim, int64_t start, int64_t length);
 // Bools promise to be 0 or 1, and kernels hand other bytes on: a copy that keeps the promise.
 c10::Storage as_bools(const c10::Storage& bytes);
 

@@ -104,6 +104,11 @@ std::optional<Number> LowerContext::literal(size_t i) {
   return static_number(i);
 }
 
+bool LowerContext::is_real_number(size_t i) const {
+  const auto* ref = std::get_if<NumberRef>(&signature_.arguments.at(i));
+  return ref != nullptr && state_.numbers[ref->slot].value.kind != Number::Kind::Complex;
+}
+
 Number LowerContext::static_number(size_t i) {
   const Attribute& argument = signature_.arguments.at(i);
   if (const auto* ref = std::get_if<NumberRef>(&argument)) {

@@ -157,6 +157,14 @@ void lower_sinc(LowerContext& c) {
   finish(c, where(x == 0, 1.0, sine / x));
 }
 
+std::pair<Expr, Expr> parts(Expr x) {
+  return {{x.b(), x.b().real(x.value())}, {x.b(), x.b().imag(x.value())}};
+}
+
+Expr complex(Expr real, Expr imag) {
+  return {real.b(), real.b().complex(real.value(), imag.value())};
+}
+
 // ---- binary -------------------------------------------------------------------------------------
 
 // Argument `i`, times alpha (argument 2) unless that is 1.
@@ -179,21 +187,30 @@ void lower_rsub(LowerContext& c) {
   finish(c, operand(c, 1) - x);
 }
 
+// XLA leaves out what a literal one is multiplied with or divides. PyTorch's kernels multiply with
+// its imaginary part, too: zero, which makes no number of an infinity.
 void lower_mul(LowerContext& c) {
-  Expr x = operand(c, 0);
-  finish(c, x * operand(c, 1));
-}
-// By a number: XLA multiplies complex ones with its reciprocal, and zero's would be no number.
-void lower_div(LowerContext& c) {
-  Expr x = operand(c, 0);
-  const std::optional<Number> number = c.window(1) == nullptr ? c.literal(1) : std::nullopt;
-  if (number && c10::isComplexType(x.value().dtype()) && number->to_complex().imag() == 0) {
-    Builder& b = c.b;
-    const Val divisor = b.full(number->to_complex().real(), b.real(x.value()).type());
-    finish(c, {b, b.complex(b.div(b.real(x.value()), divisor), b.div(b.imag(x.value()), divisor))});
+  const Expr x = operand(c, 0);
+  const Expr y = operand(c, 1);
+  if (!c10::isComplexType(x.value().dtype())) {
+    finish(c, x * y);
     return;
   }
-  finish(c, x / operand(c, 1));
+  const auto [a, b] = parts(x);
+  const auto [s, t] = parts(y);
+  finish(c, complex(a * s - b * t, a * t + b * s));
+}
+
+// By a real number: XLA multiplies complex ones with its reciprocal, and zero's would be no number.
+void lower_div(LowerContext& c) {
+  const Expr x = operand(c, 0);
+  if (!c10::isComplexType(x.value().dtype()) || !c.is_real_number(1)) {
+    finish(c, x / operand(c, 1));
+    return;
+  }
+  const auto [a, b] = parts(x);
+  const Expr divisor = number(c, 1, a.value().dtype());
+  finish(c, complex((a + b * 0.0) / divisor, (b - a * 0.0) / divisor));
 }
 
 // Truncated remainder, with PyTorch's result where the divisor is zero left to the operation.

@@ -36,14 +36,7 @@ int64_t rows(const Window& matrix) { return matrix.sizes[matrix.sizes.size() - 2
 bool copies_the_matrix(LowerContext& c, size_t first, size_t second) {
   constexpr int64_t kRows = 256;
   const Window *x = c.window(first), *y = c.window(second);
-  return c.prefers_host() && x != nullptr && y != nullptr && rows(*x) <= kRows && is_large(*y) &&
-         lies_transposed(*y);
-}
-
-// With both exchanged XLA reads the matrix as it lies. Not so in 16 bits: it has such products only
-// for some orders of dimensions, and refuses to run others.
-bool better_exchanged(LowerContext& c, size_t first, size_t second) {
-  return copies_the_matrix(c, first, second) && !c10::isReducedFloatingType(c.window(first)->dtype);
+  return x != nullptr && y != nullptr && rows(*x) <= kRows && is_large(*y) && lies_transposed(*y);
 }
 
 // oneDNN multiplies bfloat16 by the processor's own instructions; XLA-CPU does not.
@@ -56,18 +49,32 @@ bool has_bfloat16_instructions() {
 #endif
 }
 
-bool is_long(LowerContext& c, size_t first, size_t second) {
-  constexpr int64_t kMultiplications = 1 << 22;
+int64_t multiplications(LowerContext& c, size_t first, size_t second) {
   const Window *x = c.window(first), *y = c.window(second);
-  return x != nullptr && y != nullptr && x->numel() * y->sizes.back() >= kMultiplications;
+  return x != nullptr && y != nullptr ? x->numel() * y->sizes.back() : 0;
 }
 
+// MKL's and oneDNN's kernels, divided among XLA's threads, are the faster ones but for what is
+// small ("Products" in docs/performance.md).
 bool better_on_host(LowerContext& c, size_t first, size_t second) {
+  constexpr int64_t kWorthwhile = 1 << 18, kWorthwhileBFloat16 = 1 << 22;
   const Window* x = c.window(first);
-  return c.prefers_host() && x != nullptr && x->dtype == DType::BFloat16 &&
-         c.output(0).dtype == DType::BFloat16 &&
-         (copies_the_matrix(c, first, second) ||
-          (has_bfloat16_instructions() && is_long(c, first, second)));
+  if (!c.prefers_host() || x == nullptr || x->dtype != c.output(0).dtype) {
+    return false;
+  }
+  switch (x->dtype) {
+    case DType::BFloat16:
+      return copies_the_matrix(c, first, second) ||
+             (has_bfloat16_instructions() &&
+              multiplications(c, first, second) >= kWorthwhileBFloat16);
+    case DType::Float:
+    case DType::Double:
+    case DType::ComplexFloat:
+    case DType::ComplexDouble:
+      return multiplications(c, first, second) >= kWorthwhile;
+    default:
+      return false;
+  }
 }
 
 // Weights that PyTorch expanded to the batch of their input.
@@ -88,12 +95,6 @@ Val matrix_product(LowerContext& c, size_t first, size_t second) {
   }
   const Dims batch = batched ? Dims{0} : Dims{};
   const int64_t row = batched ? 1 : 0, column = row + 1;
-  if (better_exchanged(c, first, second)) {
-    const Dims exchange = batched ? Dims{0, 2, 1} : Dims{1, 0};
-    Val product = dot(c, c.b.transpose(y, exchange), x, {batch, batch, {column}, {column}});
-    // The barrier keeps XLA from exchanging them again.
-    return c.b.transpose(c.b.optimization_barrier(product), exchange);
-  }
   return dot(c, x, y, {batch, batch, {column}, {row}});
 }
 

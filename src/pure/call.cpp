@@ -55,6 +55,9 @@ at::Tensor view_like(const at::Tensor& base, const Result& result) {
     source = source.is_complex() ? at::view_as_real(source) : at::view_as_complex(source);
   }
   if (source.scalar_type() == result.dtype) {
+    for (const PureEntry::Window& window : result.through) {
+      source = at::as_strided(source, window.sizes, window.strides, window.offset);
+    }
     return with_lazy_bits(at::as_strided(source, result.sizes, result.strides, result.offset),
                           result);
   }

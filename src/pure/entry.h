@@ -67,6 +67,11 @@ struct PureEntry {
     uint32_t output = 0;
     int64_t nbytes = 0;
   };
+  // What a view shows of a storage.
+  struct Window {
+    Dims sizes, strides;
+    int64_t offset = 0;
+  };
   struct Result {
     enum class Kind : uint8_t {
       New,       // on result storage `index`
@@ -85,6 +90,7 @@ struct PureEntry {
     bool leaf = false;               // a new one, told to require gradients
     bool spoilt = false;             // a part of unbind() or split() whose base was written since
     bool conj = false, neg = false;  // PyTorch's lazy bits
+    std::vector<Window> through;     // of views: no gradient reaches what lies beside one of these
   };
   // A tensor that gradients flow into.
   struct GradientInput {

@@ -8,6 +8,7 @@
 #include "pure/record.h"
 #include "sharding/spmd.h"
 #include "trace/region.h"
+#include "values/pending.h"
 
 #include <c10/util/flat_hash_map.h>
 
@@ -46,8 +47,7 @@ class Launch {
       }
     }
     TraceLock lock;
-    // What is pending may read a value that this launch would overwrite.
-    if (pending_count(entry_.device) > 0 || !take_leaves()) {
+    if (is_anything_taken_here(entry_.device) || !take_leaves()) {
       return false;
     }
     choose_plan();
@@ -67,17 +67,17 @@ class Launch {
   }
 
  private:
-  // Values that are there, or promised by a program; nothing is pending.
+  // Values that are there, or promised by a program; false if one is pending.
   bool take_leaves() REQUIRES(trace_mutex) {
     leaves_.reserve(operands_.size() + entry_.constants.size());
     for (StorageState* state : operands_) {
-      if (state->scope || !state->value()) {
+      if (state->scope || !state->value() || state->pending()) {
         return false;
       }
       leaves_.push_back(state->value().node);
     }
     for (const StatePtr& constant : entry_.constants) {
-      if (!constant->value()) {
+      if (!constant->value() || constant->pending()) {
         return false;
       }
       leaves_.push_back(constant->value().node);
@@ -85,13 +85,16 @@ class Launch {
     return true;
   }
 
-  // A written storage's former buffer, which nothing else holds.
+  // A written storage's former buffer, which nothing else holds, nor what other threads record.
   std::vector<bool> donatable() const REQUIRES(trace_mutex) {
+    const bool alone = pending_count(entry_.device) == 0;
+    constexpr size_t kOwnReferences = 2;  // the storage's and this one
     std::vector<bool> result(leaves_.size(), false);
     for (size_t i = 0; i < entry_.inputs.size(); ++i) {
       const int32_t output = entry_.inputs[i].written;
       const DeviceData& data = *device_data(*leaves_[i]);
       result[i] = output >= 0 && data.holders == 1 && data.type.numel() > 0 &&
+                  (alone || leaves_[i].use_count() == kOwnReferences) &&
                   data.type == entry_.forward->outputs[output].frame;
     }
     return result;
@@ -273,7 +276,7 @@ std::optional<Tensors> launch_entry(const EntryPtr& entry, const Tensors& argume
     write_gradients(*entry, arguments, results);
     return results;
   }
-  constexpr int kTries = 3;  // other threads may record meanwhile
+  constexpr int kTries = 3;  // other threads may write what it reads meanwhile
   for (int i = 0; i < kTries; ++i) {
     Launch launch(*entry, arguments, numbers);
     if (launch.prepare()) {

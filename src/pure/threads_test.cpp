@@ -1,5 +1,6 @@
 // Several threads work on one device at once: their values are right and their locks suffice. This
 // is what the thread sanitizer's build is for.
+#include "execution/sync.h"
 #include "ir/signature.h"
 #include "record/backward_pass.h"
 #include "torch_xla/torch_xla.h"
@@ -32,11 +33,9 @@ void in_threads(const std::function<void(int)>& work) {
 
 // As the Python package runs it: on this thread until a second one has a pass, too.
 void run_backward(const torch::Tensor& loss) {
-  const bool here = begin_backward_here();
+  begin_backward();
   loss.backward();
-  if (here) {
-    end_backward_here();
-  }
+  end_backward();
 }
 
 // A few steps of a small regression.
@@ -130,6 +129,21 @@ TEST_F(ThreadsTest, ReadOneTensor) {
     }
   });
   EXPECT_EQ(wrong, 0);
+}
+
+TEST_F(ThreadsTest, SyncWhatTheyRecordedAndWhatOthersLeft) {
+  torch::Tensor left;
+  std::thread([&] { left = torch::ones({5}, torch::device(xla_)) * 2; }).join();
+  torch::Tensor mine = torch::ones({6}, torch::device(xla_)) * 3;
+  std::thread([] { sync(); }).join();
+  auto pending = [](const torch::Tensor& tensor) {
+    return value_state(tensor) == ValueState::Pending;
+  };
+  EXPECT_TRUE(pending(mine));
+  EXPECT_FALSE(pending(left));
+  sync();
+  EXPECT_FALSE(pending(mine));
+  EXPECT_EQ(mine.sum().item<float>() + left.sum().item<float>(), 28);
 }
 
 TEST_F(ThreadsTest, WriteDifferentPartsOfOneTensor) {

@@ -155,10 +155,19 @@ class Tracer {
     }
   }
 
-  // Whether its gradient leads to another result, a leaf that lies outside and is no argument.
+  // Whether its gradient leads to a leaf that lies outside and was made one here: to another result
+  // that is no argument, or to what the function has made of an argument.
   bool is_view_of_marked(const at::Tensor& result) const {
     if (!result.requires_grad() || result.is_leaf() || state_of(result)->scope == scope_) {
       return false;
+    }
+    if (result.is_view()) {
+      const at::Tensor base(result._base());
+      auto is_base = [&](const at::Tensor& argument) { return argument.is_same(base); };
+      if (base.is_leaf() && is_made_of_argument(trace_, base) &&
+          std::none_of(trace_.arguments.begin(), trace_.arguments.end(), is_base)) {
+        return true;
+      }
     }
     auto is = [&](const at::Tensor& other) {
       return other.requires_grad() && other.is_leaf() && state_of(other) == state_of(result);
@@ -186,6 +195,12 @@ class Tracer {
           before.storage().nbytes() != after.storage().nbytes()) {
         refuse("changes the shape or storage of " + which +
                " in place: return a new tensor instead");
+      }
+      if (after.is_leaf() && after.requires_grad() &&
+          (!torch::autograd::impl::hooks(after).empty() ||
+           torch::autograd::impl::post_acc_grad_hooks(after) != nullptr)) {
+        refuse("registers a hook on an argument, " + which +
+               ", which would have one more after each call: register it before the call");
       }
       if (before.requires_grad() == after.requires_grad()) {
         continue;

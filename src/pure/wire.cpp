@@ -6,6 +6,7 @@
 #include "pure/key.h"
 #include "values/internal_ops.h"
 
+#include <torch/csrc/autograd/generated/Functions.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <bit>
@@ -82,6 +83,28 @@ int32_t earlier_result(const Tensors& results, size_t index) {
   return -1;
 }
 
+// What as_strided() was given on the way to a view, which may show more of the storage. Without the
+// trace lock.
+std::vector<PureEntry::Window> windows_on_the_way(const at::Tensor& view) {
+  std::vector<PureEntry::Window> windows;
+  if (!view.is_view()) {
+    return windows;
+  }
+  const torch::autograd::Node* base = view._base().grad_fn().get();
+  const torch::autograd::Node* function = view.grad_fn().get();
+  while (function != nullptr && function != base && function->num_outputs() == 1) {
+    using AsStrided = torch::autograd::generated::AsStridedBackward0;
+    if (const auto* strided = dynamic_cast<const AsStrided*>(function)) {
+      const at::TensorGeometry& given = strided->self_geometry;
+      windows.insert(windows.begin(), {Dims(given.sizes().begin(), given.sizes().end()),
+                                       Dims(given.strides().begin(), given.strides().end()),
+                                       given.storage_offset()});
+    }
+    function = function->next_edge(0).function.get();
+  }
+  return windows;
+}
+
 class Wiring {
  public:
   Wiring(const std::string& name, const Trace& trace, const Tensors& arguments)
@@ -100,6 +123,12 @@ class Wiring {
   std::shared_ptr<PureEntry> run() {
     std::vector<NodePtr> constants;
     Graph joint;
+    for (size_t i = 0; i < trace_.results.size(); ++i) {
+      const at::Tensor& result = trace_.results[i];
+      const bool views = state_of(result)->scope != trace_.scope && can_require_grad(result) &&
+                         !trace_.spoilt.contains(i) && !result.is_leaf();
+      windows_.push_back(views ? windows_on_the_way(result) : std::vector<PureEntry::Window>());
+    }
     {
       TraceLock lock;
       wire_inputs();
@@ -195,6 +224,7 @@ class Wiring {
       result.leaf = result.requires_grad && !result.spoilt && tensor.is_leaf();
       result.conj = tensor.is_conj();
       result.neg = tensor.is_neg();
+      result.through = std::move(windows_[i]);
       classify(tensor, result);
       entry_->results.push_back(std::move(result));
     }
@@ -346,6 +376,7 @@ class Wiring {
     }
   }
 
+  std::vector<std::vector<PureEntry::Window>> windows_;  // per result
   const Trace& trace_;
   const Tensors& arguments_;
   std::shared_ptr<PureEntry> entry_;

@@ -3,6 +3,7 @@
 #include "base/mutex.h"
 #include "pjrt/client.h"
 #include "trace/tensor.h"
+#include "values/pending.h"
 
 #include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>
@@ -11,6 +12,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -77,12 +79,10 @@ void pass_through(int device) {
       /*accumulate_grad=*/false, {autograd::impl::gradient_edge(leaf)});
 }
 
-}  // namespace
-
-bool begin_backward_here() {
+// Whether the calling thread has the device's part of its passes from here on.
+bool begin_here() {
   // Other accelerators' kernels expect their device's thread.
-  if (!pjrt::client_started() || at::hasCUDA() ||
-      torch::autograd::get_current_graph_task_id() != -1) {
+  if (at::hasCUDA()) {
     return false;
   }
   Passes& all = passes();
@@ -105,10 +105,37 @@ bool begin_backward_here() {
   return true;
 }
 
-void end_backward_here() {
-  MutexLock lock(passes().mutex);
-  passes().leave();
-}
+// A pass that has begun and not ended.
+class Pass {
+ public:
+  Pass() {
+    // Within a pass, or before the device is used, all stays as it is.
+    if (pjrt::client_started() && torch::autograd::get_current_graph_task_id() == -1) {
+      thread_.emplace();
+      here_ = begin_here();
+    }
+  }
+  ~Pass() {
+    if (here_) {
+      MutexLock lock(passes().mutex);
+      passes().leave();
+    }
+  }
+  Pass(const Pass&) = delete;
+  Pass& operator=(const Pass&) = delete;
+
+ private:
+  std::optional<PassOfThread> thread_;
+  bool here_ = false;
+};
+
+thread_local std::vector<std::unique_ptr<Pass>> begun;
+
+}  // namespace
+
+void begin_backward() { begun.push_back(std::make_unique<Pass>()); }
+
+void end_backward() { begun.pop_back(); }
 
 void drain_autograd_threads() {
   if (!pjrt::client_started()) {

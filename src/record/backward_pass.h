@@ -9,11 +9,11 @@ namespace torch_xla {
 
 // From now to the end of the outermost one, backward passes that the calling thread begins run on
 // it, all devices' parts included. Only one thread of a process may have this: once a second one
-// asks, all passes run on the devices' threads. False: this one will.
-bool begin_backward_here();
+// asks, all passes run on the devices' threads, and record for the thread that began them.
+void begin_backward();
 
-// After a begin_backward_here() that returned true, on the same thread.
-void end_backward_here();
+// After each begin_backward(), on the same thread.
+void end_backward();
 
 // Returns once the devices' autograd threads have let go of everything: to be called before the
 // Python interpreter ends, which those references need. Does nothing if no device was used.

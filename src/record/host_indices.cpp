@@ -23,7 +23,8 @@ namespace torch_xla {
 // An index that is none of `size` places.
 struct Misplaced {
   int64_t index, dim, size;
-  int64_t rank;  // of the tensor
+  int64_t rank;   // of the tensor
+  bool as_given;  // what is written is not scaled, and the index is of int64
 
   std::string str() const {
     return size == 0 ? "index is out of bounds for dimension with size 0"
@@ -115,9 +116,9 @@ void of_selection(const Misplaced& it) {
   in_self(it);
 }
 
-// The CPU scatters what is added along the first or the last dimension.
+// The CPU scatters what is added as it is along the first or the last dimension.
 void of_addition(const Misplaced& it) {
-  const bool scatters = it.rank > 1 && (it.dim == 0 || it.dim == it.rank - 1);
+  const bool scatters = it.rank > 1 && (it.dim == 0 || it.dim == it.rank - 1) && it.as_given;
   scatters ? as_runtime_error(it) : in_self(it);
 }
 
@@ -125,7 +126,7 @@ void of_reduction(const Misplaced& it) { it.rank <= 1 ? in_self(it) : plainly(it
 
 // One of `size` places of `self`.
 void check(const PlaceRule& rule, const at::Tensor& given, const at::Tensor& self, int64_t dim,
-           int64_t size) {
+           int64_t size, bool scaled = false) {
   if (given.numel() == 0 || !at::isIntegralType(given.scalar_type(), false) ||
       (size > 0 && self.numel() == 0)) {
     return;  // nothing is read or written, which PyTorch's kernels do not mind
@@ -142,7 +143,8 @@ void check(const PlaceRule& rule, const at::Tensor& given, const at::Tensor& sel
   if (is_xla(given) && env::flag("TORCH_XLA_CHECK_INDICES")) {
     return;  // programs check, and say where
   }
-  rule.refuse({first_outside(index, least, size), dim, size, self.dim()});
+  rule.refuse({first_outside(index, least, size), dim, size, self.dim(),
+               !scaled && given.scalar_type() == at::kLong});
 }
 
 // x[i, j, ...]: a mask is an index for as many dimensions as it has.
@@ -238,7 +240,9 @@ void check_host_indices(const PlaceRule& rule, c10::ArrayRef<c10::IValue> argume
   } else if (arguments.size() > 2 && arguments[1].isInt() && arguments[2].isTensor() &&
              !is_mask(arguments[2].toTensor())) {
     const int64_t dim = at::maybe_wrap_dim(arguments[1].toInt(), self.dim());
-    check(rule, arguments[2].toTensor(), self, dim, size_of(self, dim));
+    const bool scaled = arguments.size() > 4 && arguments[4].isScalar() &&
+                        !arguments[4].toScalar().equal(1);  // index_add's alpha
+    check(rule, arguments[2].toTensor(), self, dim, size_of(self, dim), scaled);
   }
 }
 

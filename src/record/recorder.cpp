@@ -264,7 +264,15 @@ void record_resolved(OpInfo& info, Arguments arguments, Returns& fresh) {
 // Refuses a call that writes where it may not.
 CallPlanPtr find_allowed_plan(const OpInfo& info, const Call& call,
                               c10::ArrayRef<c10::IValue> arguments) {
-  CallPlanPtr plan = find_plan(info, call, arguments);
+  CallPlanPtr plan;
+  try {
+    plan = find_plan(info, call, arguments);
+  } catch (const c10::Error&) {
+    if (info.mutates()) {
+      refuse_overlaps(info, arguments);  // some kernels look at memory before sizes
+    }
+    throw;
+  }
   if (info.mutates()) {
     check_overlaps(info, arguments);
   }

@@ -509,4 +509,15 @@ void check_overlaps(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments) {
   }
 }
 
+void refuse_overlaps(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments) {
+  if (!overlaps(info, arguments)) {
+    return;
+  }
+  SharedMemory shared(false);
+  CpuRun run = run_on_cpu(info.op, arguments, std::ref(shared));
+  if (run.error) {
+    std::rethrow_exception(run.error);
+  }
+}
+
 }  // namespace torch_xla

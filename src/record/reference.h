@@ -21,5 +21,7 @@ void check_draw(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments);
 
 // Throws the CPU's error when the call writes memory that it reads elsewhere: x[1:].add_(x[:-1]).
 void check_overlaps(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments);
+// The same for a call that is wrong besides: throws what the CPU says first, if that is anything.
+void refuse_overlaps(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments);
 
 }  // namespace torch_xla

@@ -99,9 +99,16 @@ void run_on_copies(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   RunReason reason(info.name.c_str());
   at::AutoDispatchBelowADInplaceOrView guard;
   std::map<const c10::TensorImpl*, Tensor> copies;  // what is given twice is one tensor there, too
-  auto copy = [&copies](const Tensor& tensor) {
+  const bool learns = at::GradMode::is_enabled() && !c10::InferenceMode::is_enabled();
+  auto copy = [&copies, learns](const Tensor& tensor) {
     auto [place, is_new] = copies.try_emplace(tensor.unsafeGetTensorImpl());
-    return is_new ? place->second = to_host(tensor) : place->second;
+    if (is_new) {
+      place->second = to_host(tensor);
+      if (learns && is_xla(tensor) && tensor.requires_grad()) {
+        place->second.set_requires_grad(true);  // kernels ask whether there will be a gradient
+      }
+    }
+    return place->second;
   };
   torch::jit::Stack host;
   for (const c10::IValue& argument : arguments) {

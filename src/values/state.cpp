@@ -5,7 +5,7 @@
 #include "host_ops/kernel_call.h"
 #include "pjrt/live_buffers.h"
 #include "pjrt/sharded_buffer.h"
-#include "values/newly_pending.h"
+#include "values/pending.h"
 
 #include <c10/core/CPUAllocator.h>
 
@@ -250,70 +250,6 @@ DeviceData* device_data(const Node& node) {
              : nullptr;
 }
 
-// Doubly linked, so that a tensor that dies leaves in constant time.
-class PendingList {
- public:
-  static PendingList& of(int device) REQUIRES(trace_mutex) {
-    static auto* lists = new std::vector<std::unique_ptr<PendingList>>;
-    while (lists->size() <= static_cast<size_t>(device)) {
-      lists->push_back(std::make_unique<PendingList>());
-    }
-    return *(*lists)[device];
-  }
-
-  void append(StorageState* state) REQUIRES(trace_mutex) {
-    state->previous_ = tail_;
-    state->next_ = nullptr;
-    (tail_ != nullptr ? tail_->next_ : head_) = state;
-    tail_ = state;
-    state->linked_ = true;
-    ++size_;
-  }
-
-  void remove(StorageState* state) REQUIRES(trace_mutex) {
-    (state->previous_ != nullptr ? state->previous_->next_ : head_) = state->next_;
-    (state->next_ != nullptr ? state->next_->previous_ : tail_) = state->previous_;
-    if (looked_at_ == state) {
-      looked_at_ = state->previous_;
-    }
-    state->linked_ = false;
-    --size_;
-  }
-
-  std::vector<StatePtr> states() const REQUIRES(trace_mutex) {
-    std::vector<StatePtr> result;
-    result.reserve(size_);
-    add_from(head_, result);
-    return result;
-  }
-
-  std::vector<StatePtr> new_states() REQUIRES(trace_mutex) {
-    std::vector<StatePtr> result;
-    add_from(looked_at_ != nullptr ? looked_at_->next_ : head_, result);
-    looked_at_ = tail_;
-    return result;
-  }
-
-  size_t size() const { return size_; }
-
- private:
-  static void add_from(StorageState* state, std::vector<StatePtr>& result) REQUIRES(trace_mutex) {
-    for (; state != nullptr; state = state->next_) {
-      // One whose storage is gone is of no use, though another thread's sync may hold it; one that
-      // is being destroyed waits for the trace lock and is not revived.
-      StatePtr alive = state->storages_ > 0 ? state->weak_from_this().lock() : nullptr;
-      if (alive) {
-        result.push_back(std::move(alive));
-      }
-    }
-  }
-
-  StorageState* head_ = nullptr;
-  StorageState* tail_ = nullptr;
-  StorageState* looked_at_ = nullptr;  // the last of those that new_states() has told of
-  size_t size_ = 0;
-};
-
 StorageState::StorageState(int device, std::shared_ptr<StateOwner> owner)
     : device(device), scope(std::move(owner)) {
   if (scope) {
@@ -328,7 +264,7 @@ StorageState::~StorageState() {
     scope->own.erase(this);
   }
   if (linked_) {
-    PendingList::of(device).remove(this);
+    unlink_pending(*this);
   }
   hold(-1);
   value_ = {};
@@ -353,17 +289,11 @@ void StorageState::set_value(Value value) {
   value_ = std::move(value);
   hold(+1);
   if (linked_) {
-    PendingList::of(device).remove(this);
+    unlink_pending(*this);
   }
   if (pending() && !scope) {
-    PendingList::of(device).append(this);
+    link_pending(*this);
   }
-}
-
-std::vector<StatePtr> pending_states(int device) { return PendingList::of(device).states(); }
-
-std::vector<StatePtr> newly_pending_states(int device) {
-  return PendingList::of(device).new_states();
 }
 
 namespace {
@@ -373,7 +303,5 @@ std::atomic<int64_t> recorded_nodes{0};
 int64_t count_recorded_node() { return recorded_nodes.fetch_add(1, std::memory_order_relaxed) + 1; }
 
 void reset_recorded_nodes() { recorded_nodes = 0; }
-
-size_t pending_count(int device) { return PendingList::of(device).size(); }
 
 }  // namespace torch_xla

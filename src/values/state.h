@@ -113,7 +113,7 @@ struct StorageState : std::enable_shared_from_this<StorageState> {
   const std::shared_ptr<StateOwner> scope;  // the trace it was made in, or null
 
   const Value& value() const REQUIRES(trace_mutex) { return value_; }  // empty: never written
-  // Replaces the value; links or unlinks the pending list.
+  // Replaces the value; links or unlinks the pending list (values/pending.h).
   void set_value(Value value) REQUIRES(trace_mutex);
   bool pending() const REQUIRES(trace_mutex) {
     return value_ && value_.node->kind == Node::Kind::Op;
@@ -150,13 +150,10 @@ struct StorageState : std::enable_shared_from_this<StorageState> {
   StorageState* previous_ GUARDED_BY(trace_mutex) = nullptr;
   StorageState* next_ GUARDED_BY(trace_mutex) = nullptr;
   bool linked_ GUARDED_BY(trace_mutex) = false;
-  std::atomic<int> storages_{1};  // or what it is for instead
+  uint32_t thread_ GUARDED_BY(trace_mutex) = 0;  // whose list it is in (values/pending.h)
+  std::atomic<int> storages_{1};                 // or what it is for instead
 };
 using StatePtr = std::shared_ptr<StorageState>;
-
-// Storages with pending values, per device, oldest assignment first.
-std::vector<StatePtr> pending_states(int device) REQUIRES(trace_mutex);
-size_t pending_count(int device) REQUIRES(trace_mutex);
 
 // Nodes recorded since the last sync of everything pending. Lock-free.
 int64_t count_recorded_node();

@@ -15,12 +15,11 @@ class Engine(_Engine):  # type: ignore[misc]
     """PyTorch's."""
 
     def run_backward(self, *args: Any, **kwargs: Any) -> Any:
-        here = _XLAC.begin_backward()
+        _XLAC.begin_backward()
         try:
             return super().run_backward(*args, **kwargs)
         finally:
-            if here:
-                _XLAC.end_backward()
+            _XLAC.end_backward()
 
 
 def install() -> None:

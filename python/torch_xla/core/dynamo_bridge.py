@@ -25,6 +25,8 @@ __all__ = ["extract_compiled_graph"]
 
 # Shapes and numbers of one graph whose programs are kept.
 _MAX_ENTRIES = 128
+# Of a tensor that is part of a graph as numbers.
+_MOST_NUMBERS = 16
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (.+)')
 _graphs_of: Counter[str] = Counter()
 
@@ -116,7 +118,9 @@ class _DeviceTracer(_Tracer):
     def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
         if target in self._attributes:
             return self._attributes[target]
-        return super().get_attr(target, args, kwargs)
+        value = super().get_attr(target, args, kwargs)
+        # Made of numbers here, it is known to be the same at every call: a mask may be one.
+        return torch.tensor(value.tolist(), dtype=value.dtype) if _is_cpu_tensor(value) else value
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         result = super().call_function(target, *self._moved(args, kwargs))
@@ -200,10 +204,18 @@ class _ToHost:
 
 
 def _cpu_attributes(model: fx.GraphModule) -> dict[str, torch.Tensor]:
-    """The tensors on the CPU that the graph refers to by name: the step counts of an optimizer."""
-    names = (str(node.target) for node in model.graph.nodes if node.op == "get_attr")
+    """The tensors on the CPU that the graph refers to by name: the step counts of an optimizer.
+    Without what the user's code makes of a number or two, which the graph copies."""
+    nodes = [node for node in model.graph.nodes if node.op == "get_attr"]
+    names = (str(node.target) for node in nodes if not _is_constant(node))
     values = {name: operator.attrgetter(name)(model) for name in names}
     return {name: value for name, value in values.items() if _is_cpu_tensor(value)}
+
+
+def _is_constant(node: fx.Node) -> bool:
+    copies = all(user.target is torch.ops.aten.lift_fresh_copy.default for user in node.users)
+    value = _example(node)
+    return copies and isinstance(value, torch.Tensor) and value.numel() <= _MOST_NUMBERS
 
 
 def _is_opaque(target: Any) -> bool:
