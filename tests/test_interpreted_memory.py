@@ -98,3 +98,94 @@ def test_a_step_that_fails_has_changed_nothing() -> None:
     step(good)
     torch_xla.sync()
     assert not torch.equal(model[1].weight.detach().cpu(), before[1])
+
+
+def replay_buffer() -> Tensor:
+    buffer = torch.zeros(2**18, 8, device="xla")  # 8 MB
+    torch_xla.sync(wait=True)
+    return buffer
+
+
+def write_a_row(buffer: Tensor, row: int) -> None:
+    buffer[row] = torch.full((8,), float(row), device="xla")
+
+
+def write_parts(buffer: Tensor, row: int) -> None:
+    buffer[row, :4] = row
+    buffer[row, 4:].fill_(row)
+
+
+def write_at_indices(buffer: Tensor, row: int) -> None:
+    buffer[torch.tensor([row, row]).to("xla")] = torch.full((2, 8), float(row), device="xla")
+
+
+def scatter(buffer: Tensor, row: int) -> None:
+    place = torch.full((1, 8), row).to("xla")
+    buffer.scatter_(0, place, torch.full((1, 8), float(row), device="xla"))
+
+
+def add_at_indices(buffer: Tensor, row: int) -> None:
+    place = torch.tensor([row, row]).to("xla")
+    buffer.index_fill_(0, place, 0.0)
+    buffer.index_add_(0, place, torch.full((2, 8), row / 2, device="xla"))
+
+
+WRITES = [write_a_row, write_parts, write_at_indices, scatter, add_at_indices]
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_a_buffer_that_is_written_between_reads_is_not_copied(
+    write: Callable[[Tensor, int], None],
+) -> None:
+    buffer = replay_buffer()
+    write(buffer, 0)
+    assert buffer[0].mean().item() == 0
+    address = torch_xla._XLAC.host_address(buffer)
+    torch.xla.reset_peak_memory_stats()
+    before = torch.xla.memory_allocated()
+    for row in range(1, 20):
+        write(buffer, row)
+        sample = torch.tensor([row, row - 1]).to("xla")
+        assert buffer[sample].mean().item() == row - 0.5
+    assert torch_xla._XLAC.host_address(buffer) == address
+    assert (torch.xla.max_memory_allocated() - before) / MEGABYTE < 1
+
+
+def test_what_a_read_leaves_pending_reads_what_was_there() -> None:
+    buffer = replay_buffer()
+    shared = buffer * 2  # needs the buffer, and nothing that is read below
+    write_a_row(buffer, 3)
+    assert buffer[3].tolist() == [3] * 8
+    assert shared[3].tolist() == [0] * 8
+    other = buffer.detach().clone()
+    exported = torch.from_dlpack(buffer.detach().clone())
+    write_a_row(buffer, 4)
+    assert buffer[4].tolist() == [4] * 8
+    assert other[4].tolist() == [0] * 8 and exported.cpu()[4].tolist() == [0] * 8
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_where_a_read_fails_rows_written_before_stay(write: Callable[[Tensor, int], None]) -> None:
+    buffer = replay_buffer()
+    write(buffer, 1)
+    assert buffer[1].mean().item() == 1
+    write(buffer, 2)
+    write(buffer, 1)
+    buffer[1:3] *= 2
+    with pytest.raises(IndexError, match=r"out of (range|bounds)"):
+        buffer[torch.tensor([2**20]).to("xla")].sum().item()
+    assert buffer[:4].mean(1).tolist() == [0, 2, 4, 0]
+    write(buffer, 3)
+    assert buffer[:4].mean(1).tolist() == [0, 2, 4, 3]
+
+
+def test_a_buffer_whose_writing_fails_is_as_it_was() -> None:
+    buffer = replay_buffer()
+    write_a_row(buffer, 1)
+    assert buffer[1].mean().item() == 1
+    write_a_row(buffer, 2)
+    far = torch.tensor([2**19]).to("xla") * 2
+    buffer.index_add_(0, far, torch.ones(1, 8, device="xla"))
+    with pytest.raises((IndexError, RuntimeError)):
+        buffer.sum().item()
+    assert buffer[:4].mean(1).tolist() == [0, 1, 0, 0]

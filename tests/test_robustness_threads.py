@@ -199,6 +199,25 @@ def test_a_sync_takes_what_it_needs_of_another_thread() -> None:
     assert results["apart"].tolist() == [3] * 4
 
 
+@pytest.mark.parametrize("read", [False, True])
+@pytest.mark.parametrize("rows", [4, 2**17])
+def test_what_another_thread_has_pending_keeps_what_it_is_computed_from(
+    read: bool, rows: int
+) -> None:
+    x = torch.zeros(rows, 4, device="xla")
+    torch_xla.sync(wait=True)
+    with ThreadPoolExecutor(1) as other:
+        for step in range(1, 4):
+            x.add_(1)
+            doubled = other.submit(lambda: x * 2).result()
+            if read:
+                assert x[0].tolist() == [step] * 4
+            else:
+                torch_xla.sync(wait=True)
+            assert other.submit(lambda y=doubled: y[-1].tolist()).result() == [2 * step] * 4
+    assert x.sum().item() == 3 * 4 * rows
+
+
 def test_threads_read_one_pending_tensor() -> None:
     shared = torch.arange(100, device="xla").float().sqrt().sum() * 2
     values = in_threads(lambda index: shared.item())

@@ -118,12 +118,24 @@ std::vector<bool> donatable_inputs(const Graph& graph) REQUIRES(trace_mutex) {
   return result;
 }
 
-// Which input the node is, right after the graph's collection, which left its number in each; or
-// -1.
+// Where the node is, right after the graph's collection, which left its number in each.
+std::optional<GraphValue> place_of(const Graph& graph, const Node* node) REQUIRES(trace_mutex) {
+  if (node == nullptr) {
+    return std::nullopt;
+  }
+  const uint32_t number = node->visit.id;
+  if (number < graph.inputs.size() && graph.inputs[number].get() == node) {
+    return GraphValue{-1, number};
+  }
+  if (number < graph.nodes.size() && graph.nodes[number].node.get() == node) {
+    return GraphValue{static_cast<int32_t>(number), 0};
+  }
+  return std::nullopt;
+}
+
 int32_t input_of(const Graph& graph, const Node* node) REQUIRES(trace_mutex) {
-  const uint32_t input = node != nullptr ? node->visit.id : 0;
-  const bool is_input = input < graph.inputs.size() && graph.inputs[input].get() == node;
-  return is_input ? static_cast<int32_t>(input) : -1;
+  const std::optional<GraphValue> place = place_of(graph, node);
+  return place && place->producer < 0 ? static_cast<int32_t>(place->index) : -1;
 }
 
 struct TypeHash {
@@ -176,21 +188,37 @@ std::vector<bool> donated_inputs(const Graph& graph) {
   return donated;
 }
 
+// An operation that somebody else refers to may run again, from its operands.
 std::vector<bool> read_by_others(const Graph& graph, const std::vector<StatePtr>& states) {
-  std::vector<size_t> references(graph.inputs.size(), 1);
+  std::vector<int64_t> inputs, nodes;  // references that are not known yet
+  for (const NodePtr& input : graph.inputs) {
+    inputs.push_back(input.use_count() - 1);
+  }
+  for (const GraphNode& entry : graph.nodes) {
+    nodes.push_back(entry.node.use_count() - 1);
+  }
+  auto references = [&](GraphValue value) -> int64_t& {
+    return value.producer < 0 ? inputs[value.index] : nodes[value.producer];
+  };
   for (const GraphValue& operand : graph.operands) {
-    if (operand.producer < 0) {
-      ++references[operand.index];
-    }
+    --references(operand);
   }
   for (const StatePtr& state : states) {
-    if (const int32_t input = input_of(graph, state->committed.get()); input >= 0) {
-      ++references[input];
+    for (const Node* node : {state->committed.get(), state->value().node.get()}) {
+      if (const std::optional<GraphValue> place = place_of(graph, node)) {
+        --references(*place);
+      }
+    }
+  }
+  for (size_t n = graph.nodes.size(); n-- > 0;) {
+    const GraphNode& entry = graph.nodes[n];
+    for (size_t i = 0; nodes[n] > 0 && i < entry.node->operands.size(); ++i) {
+      references(graph.operands[entry.first_operand + i]) = 1;
     }
   }
   std::vector<bool> result;
-  for (size_t i = 0; i < references.size(); ++i) {
-    result.push_back(graph.inputs[i].use_count() > references[i]);
+  for (int64_t unknown : inputs) {
+    result.push_back(unknown > 0);
   }
   return result;
 }

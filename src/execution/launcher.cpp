@@ -212,10 +212,12 @@ bool Execution::interpret_now(const std::string& name, std::optional<size_t>& cu
     inputs.push_back(device_data(*leaf)->host());
   }
   try {
-    std::vector<c10::Storage> results = interpret(*graph_, std::move(inputs),
-                                                  {.memory = &pjrt::device_memory(device_),
-                                                   .failed = [&](size_t node) { culprit = node; },
-                                                   .nothing_fails = [&] { give_up_inputs(); }});
+    std::vector<c10::Storage> results =
+        interpret(*graph_, std::move(inputs),
+                  {.memory = &pjrt::device_memory(device_),
+                   .failed = [&](size_t node) { culprit = node; },
+                   .nothing_fails = [&] { give_up_inputs(); },
+                   .may_be_written = [&](size_t input) { return begins_write(input); }});
     for (size_t i = 0; i < results.size(); ++i) {
       outputs_[i]->fulfil(std::move(results[i]));
       fulfilled_[i] = true;
@@ -231,10 +233,20 @@ bool Execution::interpret_now(const std::string& name, std::optional<size_t>& cu
 
 void Execution::give_up_inputs() {
   for (size_t i = 0; i < leaves_.size(); ++i) {
+    begins_write(i);  // a wait may be interrupted: all are given up, or none
+  }
+  for (size_t i = 0; i < leaves_.size(); ++i) {
     if (donated_[i]) {
       device_data(*leaves_[i])->give_up_host();
     }
   }
+}
+
+bool Execution::begins_write(size_t input) {
+  if (donated_[input]) {
+    device_data(*leaves_[input])->begin_write();
+  }
+  return donated_[input];
 }
 
 void Execution::launch(VariantPtr variant, const std::string& name) {

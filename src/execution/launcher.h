@@ -53,6 +53,7 @@ class Execution {
   bool interpret_now(const std::string& name, std::optional<size_t>& culprit);
   // Their memory is the results' from here on.
   void give_up_inputs();
+  bool begins_write(size_t input);
   void launch(VariantPtr variant, const std::string& name);
   // Runs what can do without the culprit, then fails the rest.
   void fail(const std::exception_ptr& error, std::optional<size_t> culprit,

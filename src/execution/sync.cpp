@@ -32,7 +32,11 @@ namespace torch_xla {
 
 namespace {
 
-enum class RunMode { Lazy, Eager };  // Eager: one operation of eager mode
+enum class RunMode {
+  All,    // of what this thread has recorded
+  Some,   // what stays pending may read values that are replaced
+  Eager,  // one operation of eager mode
+};
 
 struct NamedRun {
   Execution execution;
@@ -54,8 +58,8 @@ std::string default_name(const Graph& graph, RunMode mode) {
 
 // Builds the graph of the states' pending values and promises these. The caller drops the states
 // after the lock.
-NamedRun prepare(int device, const std::vector<StatePtr>& states, bool donate,
-                 RunMode mode = RunMode::Lazy) REQUIRES(trace_mutex) {
+NamedRun prepare(int device, const std::vector<StatePtr>& states, RunMode mode)
+    REQUIRES(trace_mutex) {
   std::vector<Value> outputs;
   std::vector<const Node*> former;
   std::vector<StorageState*> holders;
@@ -73,12 +77,20 @@ NamedRun prepare(int device, const std::vector<StatePtr>& states, bool donate,
     index_of_state.push_back(found->second);
   }
   auto graph = std::make_shared<Graph>(collect_graph(outputs));
+  outputs.clear();  // references are counted
+  output_index.clear();
   if (spmd_enabled()) {
     place_graph(*graph, holders, former);
   }
-  if (donate) {
-    const bool alone = states.size() >= pending_count(device);
-    assign_donations(*graph, former, alone ? std::vector<bool>() : read_by_others(*graph, states));
+  if (mode != RunMode::Eager) {
+    const bool alone = mode == RunMode::All && states.size() >= pending_count(device);
+    std::vector<bool> kept = alone ? std::vector<bool>() : read_by_others(*graph, states);
+    for (size_t i = 0; mode == RunMode::Some && i < kept.size(); ++i) {
+      // Small ones are as well copied: who holds them is part of which program runs.
+      constexpr int64_t kWorthwhile = 1 << 18;
+      kept[i] = kept[i] || graph->inputs[i]->type(0).nbytes() < kWorthwhile;
+    }
+    assign_donations(*graph, former, kept);
   }
   apply_settings(*graph);
   graph->numbers_are_inputs = mode == RunMode::Eager;
@@ -232,7 +244,7 @@ void sync_device(int device, bool wait, const std::string& name) {
     std::vector<StatePtr> others;
     TraceLock lock;
     states = states_to_sync(device, others);
-    return prepare(device, states, true);
+    return prepare(device, states, RunMode::All);
   }();
   execute(run, name);
   if (wait) {
@@ -260,7 +272,7 @@ void run_eagerly(const std::vector<StatePtr>& states) {
       }
     }
     for (auto& [device, pending] : by_device) {
-      runs.push_back(prepare(device, pending, false, RunMode::Eager));
+      runs.push_back(prepare(device, pending, RunMode::Eager));
     }
   }
   execute_all(runs);
@@ -282,15 +294,16 @@ void sync_storages(const std::vector<StatePtr>& states, const std::string& name)
   LaunchTurn turn;
   {
     TraceLock lock;
+    std::unordered_set<const StorageState*> seen;  // views of one storage may be given
     for (const StatePtr& state : states) {
       check_scope(*state);
-      if (state->pending()) {
+      if (state->pending() && seen.insert(state.get()).second) {
         by_device[state->device].push_back(state);
       }
     }
     for (auto& [device, pending] : by_device) {
-      // No donation: what stays pending, now or in another thread's turn, may read the value.
-      runs.push_back(prepare(device, with_shared_work(device, pending, others[device]), false));
+      const std::vector<StatePtr> together = with_shared_work(device, pending, others[device]);
+      runs.push_back(prepare(device, together, RunMode::Some));
     }
   }
   others.clear();  // other threads' states may go while this runs

@@ -75,9 +75,17 @@ c10::Scalar scalar_of(const Number& number) {
   }
 }
 
+bool writes_at_indices(const c10::OperatorHandle& op) {
+  constexpr const char* kNames[] = {"aten::index_put",     "aten::index_copy", "aten::index_add",
+                                    "aten::index_fill",    "aten::scatter",    "aten::scatter_add",
+                                    "aten::scatter_reduce"};
+  return std::any_of(std::begin(kNames), std::end(kNames),
+                     [&](const char* name) { return op.operator_name().name == name; });
+}
+
 // "add_" of "add".
 std::optional<c10::OperatorHandle> in_place_form(const c10::OperatorHandle& op) {
-  if (!op.hasTag(at::Tag::pointwise)) {
+  if (!op.hasTag(at::Tag::pointwise) && !writes_at_indices(op)) {
     return std::nullopt;
   }
   const c10::OperatorName& name = op.operator_name();
@@ -162,6 +170,7 @@ KernelCall::KernelCall(const Signature& signature, const c10::OperatorHandle& op
   if (self != nullptr && self->index >= 0) {
     overwritable_ = self->index;
     in_place_ = in_place_form(op);
+    writes_parts_ = in_place_ && writes_at_indices(op);
   }
 }
 

@@ -31,10 +31,13 @@ class KernelCall {
   // undefined where the operator returns None. Throws the kernel's errors.
   std::vector<at::Tensor> run(torch::jit::Stack arguments) const;
 
-  // An element-wise operator that can as well write its result over argument 0: the operand which
-  // that is, or -1.
+  // An operator of elements, or one that writes at indices, that can as well write its result over
+  // argument 0: the operand which that is, or -1.
   int32_t overwritable() const { return in_place_ ? overwritable_ : -1; }
   void run_in_place(torch::jit::Stack arguments) const;
+  // It writes where indices say, and may refuse these.
+  bool writes_parts() const { return writes_parts_; }
+  const std::string& name() const { return op_.operator_name().name; }
 
   // Whether the kernel can write its one result to memory that is given.
   bool has_out_form() const { return out_.has_value(); }
@@ -66,6 +69,7 @@ class KernelCall {
   std::optional<c10::OperatorHandle> in_place_;
   std::optional<c10::OperatorHandle> out_;
   int32_t overwritable_ = -1;
+  bool writes_parts_ = false;
 };
 
 // Frames of dense memory as CPU tensors, and back.

@@ -5,6 +5,7 @@
 #include "host_ops/draw.h"
 #include "host_ops/host_ops.h"
 #include "interpret/control.h"
+#include "interpret/overwritten.h"
 #include "ir/window.h"
 #include "lower/internal.h"
 
@@ -85,18 +86,18 @@ at::Tensor output_value(at::Tensor result, const OutputSpec& spec, const Signatu
   return value;
 }
 
-// In memory of this run's own that nothing else reads.
-bool is_free(const at::Tensor& value, size_t nbytes) {
+// In memory of this run's own, or that so many others hold, that nothing else reads.
+bool is_free(const at::Tensor& value, size_t nbytes, size_t holders = 0) {
   const c10::Storage& memory = value.storage();
-  return value.use_count() == 1 && memory.use_count() == 1 && memory.nbytes() == nbytes &&
+  return value.use_count() == 1 && memory.use_count() == 1 + holders && memory.nbytes() == nbytes &&
          memory.data_ptr().get_deleter() == c10::GetCPUAllocator()->raw_deleter();
 }
 
 // Its memory can take the output.
-bool may_become(const at::Tensor& operand, const OutputSpec& spec) {
+bool may_become(const at::Tensor& operand, const OutputSpec& spec, size_t holders = 0) {
   return spec.defined && operand.scalar_type() == spec.dtype && operand.storage_offset() == 0 &&
          operand.sizes() == c10::IntArrayRef(spec.sizes) && same_strides(operand, spec) &&
-         is_free(operand, static_cast<size_t>(spec.frame.nbytes()));
+         is_free(operand, static_cast<size_t>(spec.frame.nbytes()), holders);
 }
 
 // What the user has to know of, rather than a type that this kernel does not take: an index that
@@ -151,7 +152,7 @@ bool cannot_fail(const Signature& signature) {
     return false;
   }
   const std::shared_ptr<const KernelCall> kernel = find_kernel_call(signature);
-  return kernel != nullptr && kernel->overwritable() >= 0;
+  return kernel != nullptr && kernel->overwritable() >= 0 && !kernel->writes_parts();
 }
 
 class Interpreter {
@@ -192,6 +193,24 @@ class Interpreter {
 
   std::vector<c10::Storage> run() {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
+    try {
+      run_nodes();
+      if (!overwritten_.is_empty()) {
+        give_up_inputs();
+      }
+    } catch (...) {
+      overwritten_.undo();
+      throw;
+    }
+    std::vector<c10::Storage> outputs;
+    for (GraphValue output : graph_.outputs) {
+      outputs.push_back(own(index(output), graph_.type(output)));
+    }
+    return outputs;
+  }
+
+ private:
+  void run_nodes() {
     const std::vector<uint32_t> order = recording_order(graph_);
     const size_t safe = how_.nothing_fails ? first_safe(order) : order.size();
     for (size_t i = 0; i < order.size(); ++i) {
@@ -199,8 +218,7 @@ class Interpreter {
       if (i < safe) {
         check_interrupt();
       } else if (i == safe) {
-        how_.nothing_fails();
-        count_given_up();
+        give_up_inputs();
       }
       try {
         run_node(graph_.nodes[n], first_[n], i + 1 == safe);
@@ -219,14 +237,19 @@ class Interpreter {
         throw;
       }
     }
-    std::vector<c10::Storage> outputs;
-    for (GraphValue output : graph_.outputs) {
-      outputs.push_back(own(index(output), graph_.type(output)));
-    }
-    return outputs;
   }
 
- private:
+  void give_up_inputs() {
+    how_.nothing_fails();
+    for (size_t value = 0; value < values_.size() && !overwritten_.is_empty(); ++value) {
+      if (values_[value].defined() && overwritten_.is_of(values_[value])) {
+        count(value, static_cast<int64_t>(values_[value].storage().nbytes()));
+      }
+    }
+    overwritten_.clear();
+    count_given_up();
+  }
+
   void note(size_t node) const {
     if (how_.failed) {
       how_.failed(node);
@@ -302,7 +325,7 @@ class Interpreter {
     }
     NodeValues results = signature.computation
                              ? call_computation(signature, operands, numbers, last_to_fail)
-                             : compute(signature, operands, numbers);
+                             : compute(signature, given, operands, numbers);
     operands.clear();
     for (size_t i = 0; i < results.size(); ++i) {
       const auto same = std::find(bytes.begin(), bytes.end(), results[i].storage().data());
@@ -311,7 +334,9 @@ class Interpreter {
       }
       if (uses_[first + i] > 0) {
         values_[first + i] = std::move(results[i]);
-        count(first + i, signature.outputs[i].frame.nbytes());
+        if (!overwritten_.is_of(values_[first + i])) {  // else its holder counts it
+          count(first + i, signature.outputs[i].frame.nbytes());
+        }
       }
     }
     for (GraphValue operand : given) {
@@ -358,20 +383,20 @@ class Interpreter {
     return results;
   }
 
-  static NodeValues compute(const Signature& signature, NodeValues& operands,
-                            c10::ArrayRef<Number> numbers) {
+  NodeValues compute(const Signature& signature, c10::ArrayRef<GraphValue> given,
+                     NodeValues& operands, c10::ArrayRef<Number> numbers) {
     if (signature.lower == &lower_zeros) {
       return {zeros(signature.outputs[0])};
     }
     if (signature.lower == &lower_write) {
-      return {write(signature, operands, numbers)};
+      return {write(signature, given, operands, numbers)};
     }
     if (signature.lower == &lower_read) {
       return {output_value(operand_window(operands[0], signature, 0, numbers), signature.outputs[0],
                            signature)};
     }
     return signature.random ? draw(signature, operands, numbers)
-                            : call(signature, operands, numbers);
+                            : call(signature, given, operands, numbers);
   }
 
   static at::Tensor zeros(const OutputSpec& spec) {
@@ -380,11 +405,28 @@ class Interpreter {
     return output_tensor(std::move(memory), spec);
   }
 
+  // Nothing but this reads its memory, which an input's holder has until nothing can fail any more.
+  bool is_held(const at::Tensor& value, GraphValue given) const {
+    if (!how_.may_be_written || !is_free(value, value.storage().nbytes(), 1)) {
+      return false;
+    }
+    return overwritten_.is_of(value) || (given.producer < 0 && how_.may_be_written(given.index));
+  }
+
   // Operand 0 with its window replaced by operand 1; in place if nothing else needs it.
-  static at::Tensor write(const Signature& signature, NodeValues& operands,
-                          c10::ArrayRef<Number> numbers) {
+  at::Tensor write(const Signature& signature, c10::ArrayRef<GraphValue> given,
+                   NodeValues& operands, c10::ArrayRef<Number> numbers) {
     const auto nbytes = static_cast<size_t>(signature.outputs[0].frame.nbytes());
     at::Tensor written = std::move(operands[0]);
+    const at::Tensor update = operand_window(operands[1], signature, 1, numbers);
+    if (written.storage().nbytes() == nbytes && is_held(written, given[0])) {
+      auto [window, values] =
+          without_repeats(operand_window(written, signature, 0, numbers), update);
+      if (overwritten_.keep(window, nbytes)) {
+        window.copy_(values);
+        return written;
+      }
+    }
     if (!is_free(written, nbytes)) {
       c10::Storage copy = allocate_on_host(nbytes);
       const size_t known = std::min(nbytes, written.storage().nbytes());
@@ -395,20 +437,20 @@ class Interpreter {
       std::memset(bytes + known, 0, nbytes - known);
       written = output_tensor(std::move(copy), signature.outputs[0]);
     }
-    overwrite(operand_window(written, signature, 0, numbers),
-              operand_window(operands[1], signature, 1, numbers));
+    auto [window, values] = without_repeats(operand_window(written, signature, 0, numbers), update);
+    window.copy_(values);
     return written;
   }
 
   // Of what is written to an expanded dimension the last stays.
-  static void overwrite(at::Tensor window, at::Tensor update) {
+  static std::pair<at::Tensor, at::Tensor> without_repeats(at::Tensor window, at::Tensor update) {
     for (int64_t i = 0; i < window.dim(); ++i) {
       if (window.stride(i) == 0 && window.size(i) > 1) {
         update = update.narrow(i, window.size(i) - 1, 1);
         window = window.narrow(i, 0, 1);
       }
     }
-    window.copy_(update);
+    return {std::move(window), std::move(update)};
   }
 
   static void make_windows(const Signature& signature, NodeValues& operands,
@@ -434,8 +476,8 @@ class Interpreter {
     return kernel;
   }
 
-  static NodeValues call(const Signature& signature, NodeValues& tensors,
-                         c10::ArrayRef<Number> numbers) {
+  NodeValues call(const Signature& signature, c10::ArrayRef<GraphValue> given, NodeValues& tensors,
+                  c10::ArrayRef<Number> numbers) {
     const std::shared_ptr<const KernelCall> found = kernel_of(signature);
     const KernelCall& kernel = *found;
     make_windows(signature, tensors, numbers);
@@ -445,6 +487,14 @@ class Interpreter {
       if (reused >= 0 && may_become(tensors[reused], signature.outputs[0])) {
         kernel.run_in_place(kernel.arguments(tensors, numbers));
         return {std::move(tensors[reused])};
+      }
+      if (kernel.writes_parts() && may_become(tensors[reused], signature.outputs[0], 1) &&
+          is_held(tensors[reused], given[reused])) {
+        const torch::jit::Stack arguments = kernel.arguments(tensors, numbers);
+        if (overwritten_.keep(kernel.name(), arguments, tensors[reused].nbytes())) {
+          kernel.run_in_place(arguments);
+          return {std::move(tensors[reused])};
+        }
       }
       results = kernel.run(kernel.arguments(tensors, numbers));
     } catch (const c10::Error&) {
@@ -507,6 +557,7 @@ class Interpreter {
   std::vector<size_t> first_;       // per node: its first output
   std::vector<uint32_t> uses_;      // per value: still to come
   std::vector<int64_t> counted_;    // per value: bytes
+  Overwritten overwritten_;
 };
 
 }  // namespace

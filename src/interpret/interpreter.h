@@ -26,6 +26,9 @@ struct Interpretation {
   c10::ArrayRef<Number> numbers = {};        // of the call, if the graph is a computation's
   std::function<void(size_t)> failed = {};   // with the node that a kernel's error comes from
   std::function<void()> nothing_fails = {};  // from here on: no value, no type, no interrupt
+  // Whether an input is about to be nobody else's: its memory may be written to before, if what was
+  // there is put back where something fails. Waits for those who read it.
+  std::function<bool(size_t)> may_be_written = {};
 };
 
 // `inputs`: the memory of the graph's inputs. They are released at their last use; only what
