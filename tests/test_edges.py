@@ -56,6 +56,46 @@ def test_tokens_that_grow_are_one_program() -> None:
     assert (met.counter_value("UncachedCompile") or 0) <= 4
 
 
+@pytest.mark.host_only("edges are interpreted where memory is the host's, and programs elsewhere")
+@pytest.mark.parametrize("tiers", ["off", "counted"])
+def test_a_large_cache_that_each_token_writes_to_is_neither_copied_nor_another_program(
+    tiers: str,
+) -> None:
+    output = output_of(
+        """
+        import torch, torch_xla
+        import torch_xla.debug.metrics as met
+        torch.manual_seed(0)
+        weight, table = torch.randn(256, 256), torch.randn(32, 256)
+        def generate(device):
+            keys = torch.zeros(4096, 256, device=device)  # 4 MB
+            w, t = weight.to(device), table.to(device)
+            tokens = torch.tensor([3], device=device)
+            mask = torch.ones(1, dtype=torch.int64, device=device)
+            addresses = set()
+            for step in range(12):
+                place = mask.sum(-1, keepdim=True) - 1
+                row = torch.nn.functional.embedding(tokens[-1:].clone(), t) @ w
+                keys.index_copy_(0, place, row)
+                token = (keys.sum(0, keepdim=True) @ t.T).argmax(-1)
+                tokens = torch.cat([tokens, token])
+                mask = torch.cat([mask, mask.new_ones(1)])
+                (tokens == 40).any().item()
+                if device == "xla" and step >= 4:
+                    addresses.add(torch_xla._XLAC.host_address(keys))
+            return tokens.tolist(), len(addresses)
+        expected, _ = generate("cpu")
+        torch_xla.sync()
+        tokens, addresses = generate("xla")
+        assert tokens == expected, (tokens, expected)
+        print("places", addresses, "programs", met.counter_value("UncachedCompile") or 0)
+        """,
+        TORCH_XLA_TIERS=tiers,
+    )
+    _, places, _, programs = output.split()
+    assert int(places) == 1 and int(programs) <= 5
+
+
 @pytest.mark.host_only("programs call no kernels of this process elsewhere, and check no index")
 def test_an_error_of_the_core_is_whose_reads_it() -> None:
     """The edges that do not need it have their values, and the device goes on."""

@@ -296,6 +296,7 @@ HOST_FREE: dict[str, Callable[[Tensor], Tensor]] = {
     "prod-keepdim": lambda x: x.prod(0, keepdim=True),
     "prod-dtype": lambda x: x.prod(1, dtype=torch.float64),
     "cumprod": lambda x: x.cumprod(1),
+    "cumprod_": lambda x: (x * 1).cumprod_(1),
     "kron": lambda x: torch.kron(x, x + 1),
     "masked_scatter": lambda x: x.masked_scatter(x > 2, (x * 3).square()),
     "tensor_split": lambda x: torch.cat([t * (i + 1) for i, t in enumerate(x.tensor_split(2, 1))]),

@@ -179,3 +179,17 @@ def test_gradcheck() -> None:
     layer = nn.Linear(3, 2).double().to("xla")
     inputs = torch.randn(2, 3, dtype=torch.float64).to("xla").requires_grad_()
     assert torch.autograd.gradcheck(lambda x: torch.tanh(layer(x)), (inputs,))
+
+
+def test_a_gradient_known_to_be_zero_stays_zero_beside_infinity() -> None:
+    def program(device: str) -> list[Tensor]:
+        x = torch.tensor([0.0, 2.0], device=device, requires_grad=True)
+        (first,) = torch.autograd.grad((x.reciprocal() ** 3).sum().abs(), x, create_graph=True)
+        (second,) = torch.autograd.grad(first.sum(), x)
+        (sign,) = torch.autograd.grad(x.sgn().sum(), x)
+        assert sign._is_zerotensor()
+        with pytest.raises(RuntimeError, match="immutable"):
+            sign.add_(1)
+        return [first.detach(), second, sign + 1, sign.clone().add_(1), sign * float("inf")]
+
+    assert_same(program)

@@ -145,7 +145,7 @@ std::vector<DeviceDataPtr> Execution::run_part(Graph graph, std::vector<NodePtr>
   std::unique_ptr<Execution> part;
   {
     TraceLock lock;
-    std::vector<bool> donated(leaves.size(), false);
+    std::vector<bool> donated = donated_inputs(graph);
     part = std::make_unique<Execution>(std::make_shared<Graph>(std::move(graph)), std::move(leaves),
                                        std::move(donated), device_);
   }

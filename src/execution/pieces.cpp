@@ -53,9 +53,7 @@ class Cores {
 }  // namespace
 
 std::vector<Piece> shared_pieces(const Graph& graph) {
-  const bool donates = std::any_of(graph.donated.begin(), graph.donated.end(),
-                                   [](int32_t input) { return input >= 0; });
-  if (donates || graph.partitions > 1 || graph.numbers_are_inputs || graph.nodes.size() < 2) {
+  if (graph.partitions > 1 || graph.numbers_are_inputs || graph.nodes.size() < 2) {
     return {};
   }
   return Cores::instance().pieces(graph);

@@ -111,8 +111,30 @@ class Cutter {
       }
     }
     piece.graph = extract(graph_, piece.inputs, piece.outputs);
+    donate(piece, part);
     finish_graph(piece.graph);
     return piece;
+  }
+
+  // As in the whole, what no other piece reads or replaces: edges are small whole numbers.
+  void donate(Piece& piece, Part part) const {
+    for (size_t i = 0; i < piece.inputs.size(); ++i) {
+      const GraphValue input = piece.inputs[i];
+      const auto taker =
+          input.producer < 0
+              ? std::find(graph_.donated.begin(), graph_.donated.end(), int32_t(input.index))
+              : graph_.donated.end();
+      if (part != kCore || taker == graph_.donated.end() || is_small_whole(graph_.type(input))) {
+        continue;
+      }
+      const GraphValue output = graph_.outputs[taker - graph_.donated.begin()];
+      for (size_t o = 0; o < piece.outputs.size(); ++o) {
+        const GraphValue made = piece.outputs[o];
+        if (made.producer == output.producer && made.index == output.index) {
+          piece.graph.donated[o] = static_cast<int32_t>(i);
+        }
+      }
+    }
   }
 
   const Graph& graph_;

@@ -204,6 +204,15 @@ Tensor cumprod(c10::DispatchKeySet keys, const Tensor& input, int64_t dim,
                                : CumulativeProduct::apply(input, dim, dtype);
 }
 
+Tensor& cumprod_(c10::DispatchKeySet keys, Tensor& self, int64_t dim,
+                 std::optional<at::ScalarType> dtype) {
+  if (dtype || !at::GradMode::is_enabled() || !self.requires_grad() || is_transformed(self)) {
+    with_its_own_gradient<at::_ops::cumprod_>(keys, self, dim, dtype);
+    return self;
+  }
+  return self.copy_(at::cumprod(self.clone(), dim));  // its gradient needs what was there
+}
+
 // x[mask] = token: PyTorch selects the gradients of the token, of which there are as many as the
 // mask has places. Those of a choice between the token and x need no number.
 bool is_learnt(const Tensor& self, const Tensor& mask, const Tensor& value) {
@@ -280,6 +289,20 @@ Tensor masked_scatter_backward(const Tensor& gradient, const Tensor& mask, at::I
       .reshape(sizes);
 }
 
+// What autograd knows to be zero: PyTorch's kernels of the key ZeroTensor compute nothing with it,
+// so that infinity times it is zero.
+Tensor known_zeros(at::IntArrayRef sizes, std::optional<at::ScalarType> dtype,
+                   std::optional<at::Layout> layout, std::optional<at::Device> device,
+                   std::optional<bool> /*pin_memory*/) {
+  at::AutoDispatchBelowADInplaceOrView guard;
+  Tensor zeros = at::zeros(sizes, dtype, layout, device, std::nullopt);
+  Tensor known = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(zeros.storage()),
+      c10::DispatchKeySet({c10::DispatchKey::XLA, c10::DispatchKey::ZeroTensor}), zeros.dtype());
+  known.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
+  return known;
+}
+
 TORCH_LIBRARY_IMPL(aten, AutogradXLA, m) {
   m.impl("masked_fill.Tensor", &masked_fill);
   m.impl("masked_fill_.Tensor", &masked_fill_);
@@ -292,12 +315,14 @@ TORCH_LIBRARY_IMPL(aten, AutogradXLA, m) {
   m.impl("prod", &prod);
   m.impl("prod.dim_int", &prod_along);
   m.impl("cumprod", &cumprod);
+  m.impl("cumprod_", &cumprod_);
 }
 
 }  // namespace
 
 void register_gradients(torch::Library& m) {
   m.impl("masked_scatter_backward", &masked_scatter_backward);
+  m.impl("_efficientzerotensor", &known_zeros);
 }
 
 }  // namespace torch_xla
