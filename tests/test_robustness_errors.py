@@ -45,6 +45,7 @@ MISTAKES: dict[str, Callable[[str], object]] = {
         torch.ones(3, dtype=torch.bool, device=d), 0, out=torch.ones((), device=d)
     ),
     "bool alpha": lambda d: torch.sub(torch.ones(3, device=d), 1, alpha=True),
+    "addmm": lambda d: torch.addmm(torch.ones(1, 999, device=d), *[torch.ones(9, 9, device=d)] * 2),
     "top-k": lambda d: torch.ones(3, device=d).topk(4),
     "index_put": lambda d: index_put(d, 2, torch.ones(3, 9999, device=d)),
     "index_put of no values": lambda d: index_put(d, 2, torch.ones(0, 9999, device=d)),

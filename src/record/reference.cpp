@@ -373,6 +373,14 @@ void check_index_put(const c10::OperatorHandle& op, const IValues& meta_argument
                       meta_arguments.size() > 3 && meta_arguments[3].toBool());
 }
 
+// addmm(self, a, b): meta looks at the sizes of a and b.
+void check_summand(const c10::OperatorHandle& op, const IValues& meta_arguments,
+                   const std::optional<IValues>& results) {
+  if (results && op.schema().name() == "aten::addmm") {
+    meta_arguments[0].toTensor().expand((*results)[0].toTensor().sizes());
+  }
+}
+
 void check_representable(const OpInfo& info, const std::optional<IValues>& results) {
   for (const at::Tensor& tensor : results ? flatten_tensors(*results) : std::vector<at::Tensor>()) {
     TORCH_CHECK_NOT_IMPLEMENTED(
@@ -398,6 +406,7 @@ std::optional<IValues> ask(const OpInfo& info, const c10::OperatorHandle& op,
     if (!results) {
       results = run_meta(op, meta_arguments);
     }
+    check_summand(op, meta_arguments, results);
     keep_memory_format(op, meta_arguments, results);
     keep_order(op, meta_arguments, results);
   } catch (const std::exception& error) {
