@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from differential import LINE_BY_LINE, check, chosen_modes, number_agrees
+from differential import LINE_BY_LINE, check, chosen_modes
+from random_outcomes import number_agrees
 
 
 @pytest.fixture(autouse=True)
