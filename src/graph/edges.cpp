@@ -120,10 +120,9 @@ class Cutter {
   void donate(Piece& piece, Part part) const {
     for (size_t i = 0; i < piece.inputs.size(); ++i) {
       const GraphValue input = piece.inputs[i];
-      const auto taker =
-          input.producer < 0
-              ? std::find(graph_.donated.begin(), graph_.donated.end(), int32_t(input.index))
-              : graph_.donated.end();
+      const auto taker = input.producer < 0 ? std::find(graph_.donated.begin(),
+                                                        graph_.donated.end(), int32_t(input.index))
+                                            : graph_.donated.end();
       if (part != kCore || taker == graph_.donated.end() || is_small_whole(graph_.type(input))) {
         continue;
       }
