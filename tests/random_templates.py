@@ -256,7 +256,7 @@ torch.func.jacrev(lambda q: q.square())({g}.flatten()[:3])
 torch.func.vjp(torch.tanh, {f})[1]({v})[0]
 torch.func.jacfwd(lambda q: q * q.sum())({g}.flatten()[:3]) + 0.0
 torch.func.vmap(torch.dot)({x}, {v})
-torch.func.hessian(lambda q: (q ** 3).sum())({g}.flatten()[:3]) + 0.0
+torch.func.hessian(lambda q: (q ** 3).sum())({g}.flatten()[:3]).clone()
 torch.func.vmap(torch.func.grad(lambda q: q.square().sum()))({f})
 torch.func.linearize(torch.sin, {f})[0]
 torch.func.vmap(lambda q: torch.where(q > 0, q, -q).sum())({e})

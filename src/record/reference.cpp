@@ -290,6 +290,9 @@ void keep_order(const c10::OperatorHandle& op, const IValues& meta_arguments,
       !(in_order(meta_arguments[0]) && in_order(meta_arguments[1]))) {
     const IValues sum = results_in_cpp(add, {meta_arguments[0], meta_arguments[1], 1}).value();
     (*results)[0] = at::empty_like(sum[0].toTensor(), (*results)[0].toTensor().options());
+  } else if (results && name == "aten::logit") {
+    (*results)[0] =
+        at::empty_like(meta_arguments[0].toTensor(), (*results)[0].toTensor().options());
   } else if (results && name == "aten::angle" && meta_arguments[0].toTensor().is_complex()) {
     (*results)[0].toTensor().unsafeGetTensorImpl()->empty_tensor_restride(
         c10::MemoryFormat::Contiguous);
