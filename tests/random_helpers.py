@@ -114,6 +114,17 @@ def second(result: Tensor, leaf: Tensor) -> Tensor:
     return torch.autograd.grad(gradient.sum(), leaf, retain_graph=True, materialize_grads=True)[0]
 
 
+def as_bytes(tensor: Tensor) -> Tensor:
+    """Bools hold 0 and 1: what is made of other bytes by those who write them differs."""
+    return (tensor.clone() if tensor.dtype == torch.bool else tensor).view(torch.uint8)
+
+
+def strides(tensor: Tensor) -> list[int]:
+    """Those that count: operators choose the others freely."""
+    pairs = zip(tensor.shape, tensor.stride(), strict=True)
+    return [stride for size, stride in pairs if size > 1]
+
+
 def through_numpy(tensor: Tensor) -> Tensor:
     array = tensor.detach().cpu().resolve_conj().resolve_neg().numpy().copy()
     return torch.from_numpy(array).to(tensor.device)

@@ -22,7 +22,7 @@ torch.view_as_real({c}.resolve_conj()) | {x}.conj() | {x}.chunk(2, {d})[0] | {x}
 {x}.view_as({v}) | {x}.data | {x}.ravel() | {x}.tensor_split(2, {d})[1]
 {x}.unflatten({d}, (-1, 1)) | {x}.T | {x}.expand_as({v}) | {x}.adjoint()
 torch.view_as_complex({f}.unsqueeze(-1).repeat({ones}, 2)) | {c}.conj().imag
-({c}.conj()[{I}]).real | {e}.view(torch.uint8) | {e}.clone().view(torch.int8)
+({c}.conj()[{I}]).real | H.as_bytes({e}) | {e}.clone().view(torch.int8)
 torch._neg_view({f}) | {x}.broadcast_to(2, *{v}.shape)
 """
 WRITES = """
@@ -112,7 +112,7 @@ torch.searchsorted({e}.flatten().sort()[0], {e2}) | torch.broadcast_tensors({x},
 """
 READS = """
 {x}.sum().item() | {e}.tolist() | bool(({e} > 0).any()) | int({e}.abs().sum()) | {x}.shape
-{x}.stride() | {x}.is_contiguous() | {x}.numel() | {x}.flatten()[0].item() | {x}.dtype
+H.strides({x}) | {x}.is_contiguous() | {x}.numel() | {x}.flatten()[0].item() | {x}.dtype
 {x}.requires_grad | {x}.is_conj() | len({x}) | torch.equal({x}, {x2})
 """
 GRADIENTS = """
@@ -192,10 +192,10 @@ torch._foreach_clamp_min_([{w}], 0)
 torch._foreach_mul_([{w}, {w}], {k}) | torch._foreach_div_([{w}], torch.tensor({k}, device=device))
 """
 MORE_VALUES = """
-{f} / 0 | {e}.log() | {f} * float("inf") | {f}.nan_to_num(0.5, 3, -3) | {f}.log2() | {f}.rsqrt()
-{f}.masked_fill({M}, float("nan")) | torch.fmax({x}, {y}) | torch.fmin({x}, {y}) | {x}.isinf()
-{e}.signbit() | torch.ldexp({f}, {k}) | {x}.erf() | {x}.expm1() | {x}.abs().log1p() | {x}.sinh()
-torch.where({b}, {s}, {y}) | torch.where({M}, {s}, {k}) | torch.where({b}, {x}, {k})
+{f} / 0 | {e}.log() | ({f} * float("inf")).detach() | {f}.nan_to_num(0.5, 3, -3) | {f}.rsqrt()
+{f}.masked_fill({M}, float("nan")) | torch.fmax({x}, {y}) | torch.fmin({x}, {y}) | {f}.log2()
+{x}.isinf() | {e}.signbit() | torch.ldexp({f}, {k}) | {x}.erf() | {x}.expm1() | {x}.abs().log1p()
+{x}.sinh() | torch.where({b}, {s}, {y}) | torch.where({M}, {s}, {k}) | torch.where({b}, {x}, {k})
 {f}.frexp()[1]
 {f}.to(torch.float16) | {f}.to(torch.bfloat16) | torch.complex({f}, {f}) | torch.polar({f}, {f})
 {x}.float_power({k}) | torch.true_divide({x}, {y}) | torch.gcd({i}, {i2}) | torch.lcm({i}, {i2})
@@ -300,7 +300,7 @@ EVENTS = """
 {r}.sum().abs().backward(retain_graph=True) | {r}.retain_grad()
 {r}.square().sum().abs().backward(retain_graph=True) | {leaf}.grad = None | {leaf}.grad.zero_()
 torch.autograd.backward([{r}.sum().abs()], inputs=[{leaf}], retain_graph=True) | {leaf}.grad.mul_(2)
-{r}.backward({v}.detach(), retain_graph=True) | {leaf}.grad = {v}.detach() * 2
+{r}.backward({v}.detach().clone(), retain_graph=True) | {leaf}.grad = {v}.detach() * 2
 H.tried(lambda: {w}.add_({v}.new_ones(7, 7, 7))) | H.tried(lambda: {w}.add_(1).view(-7))
 {w}.detach_()
 H.tried(lambda: {w}.mul_(2).sum().view(5)) | {leaf}.data.mul_(2) | {leaf}.detach().add_(1)

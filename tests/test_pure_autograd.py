@@ -378,6 +378,24 @@ def test_other_derivatives_of_reductions_without_reads() -> None:
         assert torch.func.grad(torch.max)(x.to(device)).tolist() == [0, 1, 0]
 
 
+def test_a_view_older_than_its_bases_requires_grad() -> None:
+    """PyTorch says that such a view requires gradients, and has no place for them."""
+
+    def program(device: str) -> tuple[Tensor, ...]:
+        def function(x: Tensor) -> tuple[Tensor, ...]:
+            base = x * 2
+            view = base.transpose(0, -1)
+            base.requires_grad_()
+            return base, view, base.square().sum()
+
+        call = function if device == "cpu" else assume_pure(function)
+        base, view, loss = call(ramp(3, device=device))
+        loss.backward()
+        return base, view, loss, base.grad
+
+    assert_same(program)
+
+
 def test_requires_grad_inside() -> None:
     @assume_pure
     def marks_its_argument(x: Tensor) -> Tensor:

@@ -139,6 +139,32 @@ def test_set_shares_and_reshapes_a_storage() -> None:
     assert_same(program)
 
 
+PLACES = {
+    "other sizes": (0, (10,)),
+    "other strides": (1, (3, 2), (4, 1)),
+    "own sizes, further on": (1, (2, 3)),
+    "own sizes": (0, (2, 3)),
+    "negative": (-1, (2, 3)),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("expanded", [False, True])
+def test_set_makes_room_or_refuses(place: str, expanded: bool) -> None:
+    """What it describes is in the storage: elements behind its end were others' memory."""
+
+    def program(device: str) -> tuple[object, ...]:
+        tensor = ramp(3, device=device).expand(2, 3) if expanded else ramp(2, 3, device=device)
+        try:
+            tensor.set_(tensor.untyped_storage(), *PLACES[place])
+        except RuntimeError as error:
+            return str(error), tensor
+        room = tensor.untyped_storage().nbytes()
+        return room, tensor.size(), tensor.stride(), tensor.zero_()
+
+    assert_same(program)
+
+
 def test_data_assignment() -> None:
     def program(device: str) -> tuple[Tensor, Tensor]:
         first, second = ramp(3, device=device), ramp(2, 2, device=device) + 10

@@ -284,8 +284,13 @@ class Tracer {
   Tensors gradient_sources() {
     Tensors sources;
     std::unordered_map<const c10::TensorImpl*, bool> known;
+    // A view that is older than its base's requires_grad_() says that it requires gradients, too,
+    // and has no place for them.
+    auto has_place = [](const at::Tensor& tensor) {
+      return tensor.requires_grad() && torch::autograd::impl::gradient_edge(tensor).is_valid();
+    };
     auto add = [&](const at::Tensor& tensor, int32_t argument, int32_t result = -1) {
-      if (tensor.requires_grad() && known.try_emplace(tensor.unsafeGetTensorImpl(), true).second) {
+      if (has_place(tensor) && known.try_emplace(tensor.unsafeGetTensorImpl(), true).second) {
         sources.push_back(tensor);
         trace_.sources.push_back({argument, tensor, result});
       }

@@ -122,16 +122,8 @@ Tensor new_empty_strided(const Tensor& self, c10::IntArrayRef sizes, c10::IntArr
                            pin_memory);
 }
 
-const Tensor& resize_(const Tensor& self, c10::IntArrayRef sizes,
-                      std::optional<c10::MemoryFormat> format) {
-  c10::TensorImpl* impl = self.unsafeGetTensorImpl();
-  check_sizes(sizes);
-  if (self.sizes() != sizes) {
-    impl->set_sizes_contiguous(sizes);
-  }
-  if (format && *format != c10::MemoryFormat::Preserve) {
-    impl->empty_tensor_restride(*format);
-  }
+// Grows the storage to what the tensor describes; what is new is filled where that is asked for.
+void make_room(const Tensor& self) {
   size_t needed = at::detail::computeStorageNbytes(self.sizes(), self.strides(),
                                                    self.dtype().itemsize(), self.storage_offset());
   c10::StorageImpl* storage = self.storage().unsafeGetStorageImpl();
@@ -144,6 +136,19 @@ const Tensor& resize_(const Tensor& self, c10::IntArrayRef sizes,
       at::native::fill_resize_deterministic_(self, before);
     }
   }
+}
+
+const Tensor& resize_(const Tensor& self, c10::IntArrayRef sizes,
+                      std::optional<c10::MemoryFormat> format) {
+  c10::TensorImpl* impl = self.unsafeGetTensorImpl();
+  check_sizes(sizes);
+  if (self.sizes() != sizes) {
+    impl->set_sizes_contiguous(sizes);
+  }
+  if (format && *format != c10::MemoryFormat::Preserve) {
+    impl->empty_tensor_restride(*format);
+  }
+  make_room(self);
   return self;
 }
 
@@ -192,13 +197,17 @@ void name_elements(const StatePtr& state, const c10::Storage& storage, at::Scala
 Tensor& set_source_storage(Tensor& self, at::Storage source, int64_t offset, c10::IntArrayRef sizes,
                            c10::IntArrayRef strides) {
   name_elements(state_of(source), source, self.scalar_type());  // refuses other devices' storages
-  self.unsafeGetTensorImpl()->set_storage_keep_dtype(std::move(source));
+  if (strides.empty() && !sizes.empty()) {
+    strides = {};  // nullptr is what PyTorch's check knows none by
+  }
+  at::native::checkSetStorage<int64_t>(self, std::move(source), offset, sizes, strides);
   // Without strides a tensor of these sizes keeps its own, as on the CPU.
   c10::DimVector dense = self.sizes() == sizes
                              ? c10::DimVector(self.strides().begin(), self.strides().end())
                              : c10::DimVector(c10::contiguous_strides(sizes));
   self.unsafeGetTensorImpl()->set_sizes_and_strides(
-      sizes, strides.empty() && !sizes.empty() ? c10::IntArrayRef(dense) : strides, offset);
+      sizes, strides.data() == nullptr ? c10::IntArrayRef(dense) : strides, offset);
+  make_room(self);
   return self;
 }
 

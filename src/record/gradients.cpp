@@ -23,7 +23,8 @@ using torch::autograd::variable_list;
 // The elements that are the result share the gradient.
 Tensor shared_gradient(const Tensor& gradient, const Tensor& input, const Tensor& result) {
   Tensor chosen = (input == result).logical_or(input.isnan().logical_and(result.isnan()));
-  return at::where(chosen, gradient / chosen.sum(), at::zeros({}, gradient.options()));
+  Tensor nothing = at::zeros({}, gradient.options());
+  return at::where(chosen, gradient / chosen.sum(), nothing).contiguous();
 }
 
 // Of each element, the product of the others along `dim`.
@@ -43,7 +44,7 @@ Tensor product_gradient(const Tensor& gradient, const Tensor& input, const Tenso
                         int64_t dim) {
   Tensor is_zero = input == 0;
   Tensor quotient = result / at::where(is_zero, at::ones({}, input.options()), input);
-  Tensor factors = at::where(is_zero.any(), products_of_others(input, dim), quotient);
+  Tensor factors = at::where(is_zero.any().logical_not(), quotient, products_of_others(input, dim));
   return gradient * factors.conj();
 }
 

@@ -5,6 +5,7 @@
 #include "base/recent_map.h"
 #include "host_ops/one_thread.h"
 #include "record/plain_shapes.h"
+#include "record/result_order.h"
 #include "record/results.h"
 #include "trace/tensor.h"
 
@@ -12,7 +13,6 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/index.h>
 #include <ATen/ops/zeros.h>
@@ -236,71 +236,6 @@ void check_convolution(const c10::OperatorHandle& op, IValues arguments) {
   }
 }
 
-// How many of its first arguments decide the memory format of what an operator returns first, where
-// the CPU's kernels keep it and the meta kernels do not.
-size_t arguments_with_format(const std::string& name) {
-  static const auto* counts = new std::unordered_map<std::string, size_t>{
-      {"aten::convolution", 2},      {"aten::pixel_shuffle", 1},     {"aten::channel_shuffle", 1},
-      {"aten::reflection_pad2d", 1}, {"aten::replication_pad2d", 1}, {"aten::replication_pad3d", 1},
-  };
-  auto found = counts->find(name);
-  return found == counts->end() ? 0 : found->second;
-}
-
-void keep_memory_format(const c10::OperatorHandle& op, const IValues& meta_arguments,
-                        const std::optional<IValues>& results) {
-  for (size_t i = 0; results && i < arguments_with_format(op.schema().name()); ++i) {
-    const c10::MemoryFormat format = meta_arguments[i].toTensor().suggest_memory_format();
-    const at::Tensor& first = (*results)[0].toTensor();
-    if (format != c10::MemoryFormat::Contiguous &&
-        first.dim() == meta_arguments[i].toTensor().dim()) {
-      first.unsafeGetTensorImpl()->empty_tensor_restride(format);
-      return;
-    }
-  }
-}
-
-// One image without a dimension for images lies as a batch of it does.
-void keep_order_of_image(const IValues& meta_arguments, IValues& results) {
-  const at::Tensor& image = meta_arguments[0].toTensor();
-  constexpr auto format = c10::MemoryFormat::ChannelsLast3d;
-  if (image.dim() != 4 || image.is_contiguous() || !image.unsqueeze(0).is_contiguous(format)) {
-    return;
-  }
-  for (c10::IValue& result : results) {
-    const at::Tensor batch = result.toTensor().unsqueeze(0);
-    result = at::empty(batch.sizes(), batch.options().memory_format(format)).squeeze(0);
-  }
-}
-
-// Operators whose meta kernels, of Python or composed, lay results in another order than the CPU's.
-bool lies_like_a_sum(const std::string& name) {
-  return name == "aten::logical_and" || name == "aten::logical_or" || name == "aten::logical_xor" ||
-         name == "aten::floor_divide";
-}
-
-void keep_order(const c10::OperatorHandle& op, const IValues& meta_arguments,
-                std::optional<IValues>& results) {
-  static const auto add = c10::Dispatcher::singleton().findSchemaOrThrow("aten::add", "Tensor");
-  const std::string& name = op.schema().name();
-  const auto in_order = [](const c10::IValue& value) {
-    return !value.isTensor() || value.toTensor().is_contiguous();
-  };
-  if (results && lies_like_a_sum(name) && meta_arguments[1].isTensor() &&
-      !(in_order(meta_arguments[0]) && in_order(meta_arguments[1]))) {
-    const IValues sum = results_in_cpp(add, {meta_arguments[0], meta_arguments[1], 1}).value();
-    (*results)[0] = at::empty_like(sum[0].toTensor(), (*results)[0].toTensor().options());
-  } else if (results && name == "aten::logit") {
-    (*results)[0] =
-        at::empty_like(meta_arguments[0].toTensor(), (*results)[0].toTensor().options());
-  } else if (results && name == "aten::angle" && meta_arguments[0].toTensor().is_complex()) {
-    (*results)[0].toTensor().unsafeGetTensorImpl()->empty_tensor_restride(
-        c10::MemoryFormat::Contiguous);
-  } else if (results && name == "aten::max_pool3d_with_indices") {
-    keep_order_of_image(meta_arguments, *results);
-  }
-}
-
 bool is_mask(const at::Tensor& index) {
   return index.defined() && (index.scalar_type() == at::kBool || index.scalar_type() == at::kByte);
 }
@@ -410,8 +345,9 @@ std::optional<IValues> ask(const OpInfo& info, const c10::OperatorHandle& op,
       results = run_meta(op, meta_arguments);
     }
     check_summand(op, meta_arguments, results);
-    keep_memory_format(op, meta_arguments, results);
-    keep_order(op, meta_arguments, results);
+    if (results) {
+      keep_order(op, meta_arguments, *results);
+    }
   } catch (const std::exception& error) {
     if (is_interrupt(error)) {
       throw;
