@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -92,15 +92,13 @@ class Worker:
 
 def run(
     ops: Iterable[str],
-    categories: Iterable[str] = CATEGORIES,
+    samples: Mapping[str, int | None],
     device: str = "xla",
-    limit: int | None = 3,
     workers: int = 2,
     seconds_per_sample: float = 60.0,
     report: Callable[[Result], None] = lambda result: None,
 ) -> list[Result]:
-    """One result per operator and category, in order of operator and category."""
-    categories = tuple(categories)
+    """One result per operator and category, of so many samples; in order of both."""
     pending: queue.Queue[str] = queue.Queue()
     names = list(ops)
     for name in names:
@@ -114,7 +112,7 @@ def run(
                 name = pending.get_nowait()
             except queue.Empty:
                 break
-            for category in categories:
+            for category, limit in samples.items():
                 results[name, category] = worker.ask(name, category, limit)
                 report(results[name, category])
         if worker.process is not None:
@@ -125,7 +123,7 @@ def run(
         thread.start()
     for thread in threads:
         thread.join()
-    return [results[name, category] for name in names for category in categories]
+    return [results[name, category] for name in names for category in samples]
 
 
 def pass_rates(results: list[Result]) -> dict[str, float]:
@@ -167,7 +165,8 @@ def main() -> None:
             line = f"{result['status']:6s} {result['op']} [{result['category']}] {result['detail']}"
             print(line, flush=True)
 
-    results = run(names, options.categories, options.device, limit, options.workers, report=report)
+    samples = dict.fromkeys(options.categories, limit)
+    results = run(names, samples, options.device, options.workers, report=report)
     print(summary(results))
     if options.json:
         Path(options.json).write_text(json.dumps(results, indent=1))

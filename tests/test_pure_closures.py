@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import torch_xla
-from test_pure_steps import batches, mlp
+from steps import batches, mlp
 from torch import Tensor
 from torch_xla.experimental.assume_pure import assume_pure
 

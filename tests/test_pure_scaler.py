@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 import torch_xla
 from compare import FOREIGN
-from test_pure_steps import OPTIMIZERS, Batch, batches, mlp
+from steps import OPTIMIZERS, Batch, batches, mlp
 from torch import Tensor, nn
 from torch_xla.experimental.assume_pure import assume_pure
 

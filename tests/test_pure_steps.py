@@ -3,117 +3,25 @@
 import copy
 import gc
 import itertools
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 import torch_xla
+from steps import Step, batches, losses, mlp, step_of
 from tiny import MODELS, Tiny, gpt, loss_of
 from torch import Tensor, nn
 from torch_xla.experimental.assume_pure import PureModule, assume_pure
 
-Step = Callable[..., Tensor]
-Batch = tuple[Tensor, Tensor]
-
-
 # Most tests are about what a call repeats: interpreted, they are over in seconds.
-COMPILED = ("test_fused", "test_a_schedule_inside", "test_compiled", "test_gan", "test_many_steps")
+COMPILED = ("test_a_schedule_inside", "test_compiled", "test_many_steps")
 
 
 @pytest.fixture(autouse=True)
 def tier(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if not request.node.name.startswith(COMPILED):
         monkeypatch.setenv("TORCH_XLA_TIERS", "never")
-
-
-def mlp() -> nn.Module:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)).to("xla")
-
-
-def batches(count: int, size: int = 5) -> list[Batch]:
-    generator = torch.Generator().manual_seed(1)
-    return [
-        (
-            torch.randn(size, 6, generator=generator).to("xla"),
-            torch.randint(3, (size,), generator=generator).to("xla"),
-        )
-        for _ in range(count)
-    ]
-
-
-def step_of(model: nn.Module, optimizer: torch.optim.Optimizer, **zero: bool) -> Step:
-    def step(x: Tensor, y: Tensor) -> Tensor:
-        optimizer.zero_grad(**zero)
-        loss = F.cross_entropy(model(x), y)
-        loss.backward()
-        optimizer.step()
-        return loss
-
-    return step
-
-
-def losses(step: Step, data: list[Batch], after: Callable[[], Any] = lambda: None) -> list[float]:
-    result = []
-    for batch in data:
-        result.append(step(*batch).item())
-        after()
-    return result
-
-
-OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
-    "sgd": lambda p, **k: torch.optim.SGD(p, lr=0.1, **k),
-    "momentum": lambda p, **k: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=1e-2, **k),
-    "nesterov": lambda p, **k: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True, **k),
-    "adam": lambda p, **k: torch.optim.Adam(p, lr=0.01, **k),
-    "amsgrad": lambda p, **k: torch.optim.Adam(p, lr=0.01, amsgrad=True, **k),
-    "adamw": lambda p, **k: torch.optim.AdamW(p, lr=0.01, **k),
-    "nadam": lambda p, **k: torch.optim.NAdam(p, lr=0.01, **k),
-    "radam": lambda p, **k: torch.optim.RAdam(p, lr=0.01, **k),
-    "adamax": lambda p, **k: torch.optim.Adamax(p, lr=0.01, **k),
-    "adagrad": lambda p, **k: torch.optim.Adagrad(p, lr=0.05, lr_decay=0.1, **k),
-    "adadelta": lambda p, **k: torch.optim.Adadelta(p, lr=1.0, **k),
-    "rmsprop": lambda p, **k: torch.optim.RMSprop(p, lr=0.01, momentum=0.5, centered=True, **k),
-    "rprop": lambda p, **k: torch.optim.Rprop(p, lr=0.01, **k),
-    "asgd": lambda p, **k: torch.optim.ASGD(p, lr=0.05, **k),
-}
-RADAM_TRACES = 2  # it changes its formula at the sixth step
-
-
-@pytest.mark.parametrize("foreach", [False, True])
-@pytest.mark.parametrize("name", OPTIMIZERS)
-def test_every_optimizer_with_a_schedule(name: str, foreach: bool) -> None:
-    data = batches(12)
-    models = [mlp(), mlp()]
-    results = []
-    for model, pure in zip(models, (False, True), strict=True):
-        optimizer = OPTIMIZERS[name](model.parameters(), foreach=foreach)
-        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 20)
-        step = step_of(model, optimizer)
-        traced = assume_pure(step)
-        results.append(losses(traced if pure else step, data, schedule.step))
-    assert traced.cache_info().traces <= (RADAM_TRACES if name == "radam" else 1)
-    torch.testing.assert_close(results[1], results[0], rtol=1e-6, atol=1e-7)
-    for p, q in zip(models[0].parameters(), models[1].parameters(), strict=True):
-        torch.testing.assert_close(p, q, rtol=1e-5, atol=1e-6)
-        torch.testing.assert_close(p.grad, q.grad, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("name", ["adam", "adamw", "sgd"])
-def test_fused_optimizers(name: str) -> None:
-    data = batches(6)
-    results = []
-    for pure in (False, True):
-        model = mlp()
-        optimizer = OPTIMIZERS[name](model.parameters(), fused=True)
-        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.9)
-        step = step_of(model, optimizer)
-        traced = assume_pure(step)
-        results.append(losses(traced if pure else step, data, schedule.step))
-    assert traced.cache_info().traces == 1
-    torch.testing.assert_close(results[1], results[0], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", [*MODELS, "dropout"])
@@ -267,32 +175,6 @@ def test_gradients_are_where_users_look(set_to_none: bool) -> None:
         if before is not None and not set_to_none:
             assert model[0].weight.grad is before
     assert step.cache_info().traces <= 2
-
-
-def test_gan() -> None:
-    data = batches(6)
-    results = []
-    for pure in (False, True):
-        torch.manual_seed(0)
-        maker, judge = nn.Linear(4, 6).to("xla"), nn.Linear(6, 1).to("xla")
-        make_better = torch.optim.Adam(maker.parameters(), lr=0.01)
-        judge_better = torch.optim.SGD(judge.parameters(), lr=0.1, momentum=0.9)
-
-        def step(real: Tensor, _: Tensor, m=maker, j=judge, a=make_better, b=judge_better):
-            noise = torch.randn(5, 4, device="xla")
-            b.zero_grad()
-            loss = F.softplus(-j(real)).mean() + F.softplus(j(m(noise).detach())).mean()
-            loss.backward()
-            b.step()
-            a.zero_grad()
-            fooled = F.softplus(-j(m(noise))).mean()
-            fooled.backward()
-            a.step()
-            return loss + fooled
-
-        torch.manual_seed(7)
-        results.append(losses(assume_pure(step) if pure else step, data))
-    torch.testing.assert_close(results[1], results[0], rtol=1e-5, atol=1e-6)
 
 
 def test_pure_layers_inside() -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import torch_xla
-from test_pure_steps import OPTIMIZERS, RADAM_TRACES, Batch, batches, losses, mlp, step_of
+from steps import OPTIMIZERS, RADAM_TRACES, Batch, batches, losses, mlp, step_of
 from tiny import MODELS, Tiny, gpt, loss_of
 from torch import Tensor, nn
 from torch.optim.swa_utils import SWALR, AveragedModel, update_bn

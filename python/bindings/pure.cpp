@@ -230,38 +230,51 @@ class PythonPureFunction {
   }
 
   // A place that holds a tensor or a flag the function may read without being given it.
-  struct Place {
+  class Place {
+   public:
     py::object container;  // a dict or a cell
     py::object key;
     py::object seen;
-    mutable uint64_t version = 0;  // of the dictionary in which it was seen
 
-    // Whether it holds what was seen there. A dictionary in which nothing was put since is not
-    // asked again: a step looks at thousands.
-    bool is_as_seen() const {
-#if PY_VERSION_HEX < 0x030C0000  // later dictionaries do not tell
-      if (PyDict_CheckExact(container.ptr())) {
-        const uint64_t now = reinterpret_cast<PyDictObject*>(container.ptr())->ma_version_tag;
-        if (now != version && current() == seen.ptr()) {
-          version = now;
-        }
-        return now == version;
-      }
-#endif
-      return current() == seen.ptr();
-    }
+    Place(py::object container, py::object key)
+        : container(std::move(container)), key(std::move(key)) {}
 
+    bool is_as_seen() const { return current() == seen.ptr(); }
+
+    // A dictionary in which nothing was put since is not asked again: a step looks at thousands.
     PyObject* current() const {
       if (PyCell_Check(container.ptr())) {
         return PyCell_GET(container.ptr());
       }
-      PyObject* value = PyDict_GetItemWithError(container.ptr(), key.ptr());
-      if (value == nullptr && PyErr_Occurred() != nullptr) {
+#if PY_VERSION_HEX < 0x030C0000  // later dictionaries do not tell
+      const uint64_t now = reinterpret_cast<PyDictObject*>(container.ptr())->ma_version_tag;
+      if (now == std::exchange(version_, now)) {
+        return held_;
+      }
+#endif
+      held_ = PyDict_GetItemWithError(container.ptr(), key.ptr());
+      if (held_ == nullptr && PyErr_Occurred() != nullptr) {
+        version_ = 0;
         throw py::error_already_set();
       }
-      return value;
+      return held_;
     }
+
+   private:
+    mutable PyObject* held_ = nullptr;  // by the dictionary, while this is its version
+    mutable uint64_t version_ = 0;
   };
+
+  // One of many, whose dictionaries are rarely in the processor's caches: those that follow are
+  // asked for ahead.
+  static const Place& fetched(const std::vector<Place>& places, size_t i) {
+    constexpr size_t kAhead = 8;
+    if (i + kAhead < places.size()) {
+      __builtin_prefetch(places[i + kAhead].container.ptr());
+    }
+    return places[i];
+  }
+
   struct Known {
     uint64_t key = 0;
     TreePtr tree;
@@ -310,7 +323,7 @@ class PythonPureFunction {
     }
     for (py::handle item : find(args, kwargs)) {
       auto pair = item.cast<py::tuple>();
-      Place place{pair[0], pair[1], {}};
+      Place place(pair[0], pair[1]);
       if (PyObject* seen = place.current()) {
         place.seen = py::reinterpret_borrow<py::object>(seen);
         places.push_back(std::move(place));
@@ -322,8 +335,9 @@ class PythonPureFunction {
   // The static part of the key: 32 bits of the tree, 32 of the flags.
   static uint64_t key_of(const Known& known) {
     uint64_t bits = 0;
-    for (const Place& flag : known.flags) {
-      bits = bits * 0x9E3779B97F4A7C15ull + (flag.current() == Py_True ? 2 : 1);
+    for (size_t i = 0; i < known.flags.size(); ++i) {
+      const bool flag = fetched(known.flags, i).current() == Py_True;
+      bits = bits * 0x9E3779B97F4A7C15ull + (flag ? 2 : 1);
     }
     return known.key << 32 | ((bits ^ bits >> 32) & 0xFFFFFFFF);
   }
@@ -346,8 +360,8 @@ class PythonPureFunction {
 
   // A name that stands for another tensor than when the function was traced: trace again.
   void check_watched() {
-    for (const Place& place : watched_) {
-      if (!place.is_as_seen()) {
+    for (size_t i = 0; i < watched_.size(); ++i) {
+      if (!fetched(watched_, i).is_as_seen()) {
         clear(/*statistics=*/false);
         return;
       }
