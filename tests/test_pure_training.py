@@ -9,8 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import torch_xla
-from steps import OPTIMIZERS, RADAM_TRACES, Batch, batches, losses, mlp, step_of
-from tiny import MODELS, Tiny, gpt, loss_of
+from steps import Batch, batches, losses, mlp, step_of
 from torch import Tensor, nn
 from torch.optim.swa_utils import SWALR, AveragedModel, update_bn
 from torch_xla.experimental.assume_pure import assume_pure
@@ -33,37 +32,6 @@ def check_same(make: Callable[[], tuple[nn.Module, Step]], data: list[Batch], tr
         results.append((found, [p.detach().cpu() for p in model.parameters()]))
     assert run.cache_info().traces == traces
     torch.testing.assert_close(results[1], results[0], rtol=1e-5, atol=1e-6)
-
-
-ALL_MODELS = {**MODELS, "dropout": Tiny(lambda: gpt(dropout=0.2), MODELS["gpt"].batch)}
-PAIRS = [(("decoder", "dropout")[i % 2], name) for i, name in enumerate(OPTIMIZERS)]
-PAIRS += [("lstm", "adam"), ("resnet18", "momentum")]
-
-
-@pytest.mark.parametrize(("model_name", "name"), PAIRS)
-def test_models_under_every_optimizer_and_a_cosine_schedule(model_name: str, name: str) -> None:
-    tiny = ALL_MODELS[model_name]
-    results = []
-    for pure in (False, True):
-        model = tiny.model().to("xla")
-        optimizer = OPTIMIZERS[name](model.parameters())
-        for group in optimizer.param_groups:
-            group["lr"] *= 0.01 if name == "adadelta" else 0.1
-        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 40)
-
-        def step(x: Tensor, y: Tensor, model: Any = model, optimizer: Any = optimizer) -> Tensor:
-            optimizer.zero_grad()
-            loss = loss_of(model, (x, y))
-            loss.backward()
-            optimizer.step()
-            return loss
-
-        torch.manual_seed(4)
-        data = [(x.to("xla"), y.to("xla")) for x, y in tiny.batches(20)]
-        traced = assume_pure(step)
-        results.append(losses(traced if pure else step, data, schedule.step))
-    assert traced.cache_info().traces == (RADAM_TRACES if name == "radam" else 1)
-    torch.testing.assert_close(results[1], results[0], rtol=2e-5, atol=2e-5)
 
 
 def test_a_hundred_learning_rates_are_one_trace() -> None:

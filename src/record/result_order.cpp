@@ -68,10 +68,11 @@ void as_batch_of_image(const IValues& arguments, IValues& results) {
   }
 }
 
-// ---- convolutions: (gradient of the result,) input, weight, bias, stride, padding, dilation, … ---
+// ---- convolutions: (gradient of the result,) input, weight, bias, stride, padding, dilation, …
+// ---
 
-// The format depends on which of its kernels PyTorch takes on the CPU: it is asked, with memory that
-// nobody touches. Signals become images of one row, and lose their own order before.
+// The format depends on which of its kernels PyTorch takes on the CPU: it is asked, with memory
+// that nobody touches. Signals become images of one row, and lose their own order before.
 c10::MemoryFormat format_of_convolution(c10::ArrayRef<c10::IValue> arguments) {
   const auto on_cpu = [](const at::Tensor& meta) {
     return at::empty_strided(meta.sizes(), meta.strides(), meta.options().device(at::kCPU));
@@ -83,9 +84,8 @@ c10::MemoryFormat format_of_convolution(c10::ArrayRef<c10::IValue> arguments) {
                              output_padding = arguments[7].toIntVector();
   const auto backend = at::native::select_conv_backend(
       input, weight, std::nullopt, c10::fromIntArrayRefSlow(stride),
-      c10::fromIntArrayRefSlow(padding), c10::fromIntArrayRefSlow(dilation),
-      arguments[6].toBool(), c10::fromIntArrayRefSlow(output_padding), arguments[8].toInt(),
-      std::nullopt);
+      c10::fromIntArrayRefSlow(padding), c10::fromIntArrayRefSlow(dilation), arguments[6].toBool(),
+      c10::fromIntArrayRefSlow(output_padding), arguments[8].toInt(), std::nullopt);
   if (input.dim() == 3) {
     input = input.contiguous().unsqueeze(2);
     weight = weight.unsqueeze(2);
@@ -112,7 +112,8 @@ void as_gradients_of_convolution(const IValues& arguments, IValues& results) {
   lay_in(format, results[1]);
 }
 
-// ---- Fourier transforms: the other dimensions come first, each group in the order of memory ------
+// ---- Fourier transforms: the other dimensions come first, each group in the order of memory
+// ------
 
 using Dims = std::vector<int64_t>;
 
