@@ -17,7 +17,7 @@ class Suite:
     default_device: bool = False  # whether it uses PyTorch's default device
     without: tuple[str, ...] = ()  # parts of paths that the patterns should not match
     environment: dict[str, str] = field(default_factory=dict)  # "{}" stands for the device
-    theirs: dict[str, str] = field(default_factory=dict)  # parts of test names: why they fail
+    theirs: dict[str, str] = field(default_factory=dict)  # in names, messages: why they fail
     tests_a_file: int = 10
     fixtures: str = ""  # pytest's, that say "cpu" and are to say the device
     constants: str = ""  # of its modules, that say "cpu" and are to say the device
@@ -86,6 +86,14 @@ SUITES = {
         arguments="--device={}",
         device="tpu",
         without=("onnx", "performance", "download", "benchmark", "test_import", "api_surface"),
+        theirs={
+            "aten::where.self": "kornia's condition is on the CPU, where it draws its parameters",
+            "test_autocast": "kornia asks for autocast of the CPU and CUDA only",
+            "test_matches_are_valid_indices": "its table of devices knows the CPU, CUDA and MPS",
+            "test_right_jacobian": "random numbers of the device, to a fixed error",
+            "test_register_with_shape_mismatch": "its homography is on the CPU",
+            "test_dlpack": "memory of an accelerator is not shared with the host",
+        },
         tests_a_file=8,
     ),
     "torchmetrics": Suite(

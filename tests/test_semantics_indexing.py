@@ -334,6 +334,28 @@ def test_places_that_do_not_exist_raise_at_the_call(name: str) -> None:
             assert outcomes[0] == outcomes[1], (sizes, place)
 
 
+@pytest.mark.host_only("indices in other memory are not looked at during the call")
+@pytest.mark.parametrize("sizes", [(3, 0), (0, 3), (0,)])
+def test_places_of_an_empty_tensor_raise_where_the_cpu_minds(sizes: tuple[int, ...]) -> None:
+    choices = {
+        "select": lambda x, i: x.index_select(-1, i),
+        "reduce": lambda x, i: x.index_reduce(0, i, x.new_ones(1, *sizes[1:]), "prod"),
+        "add": lambda x, i: x.index_add(0, i, x.new_ones(1, *sizes[1:])),
+        "copy": lambda x, i: x.index_copy(0, i, x.new_ones(1, *sizes[1:])),
+        "fill": lambda x, i: x.index_fill(0, i, 1),
+        "index": lambda x, i: x[i],
+    }
+    for name, choice in choices.items():
+        outcomes = []
+        for device in ("cpu", "xla"):
+            try:
+                result = choice(torch.ones(sizes, device=device), torch.tensor([4]).to(device))
+                outcomes.append(str(tuple(result.shape)))
+            except (IndexError, RuntimeError) as error:
+                outcomes.append(f"{type(error).__name__}: {error}")
+        assert outcomes[0] == outcomes[1], name
+
+
 def test_an_index_out_of_range_raises_or_is_reported() -> None:
     tensor = ramp(4, device="xla")
     with pytest.raises(IndexError, match="index 9 is out of bounds for dimension 0 with size 4"):

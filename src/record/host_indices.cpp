@@ -25,6 +25,7 @@ struct Misplaced {
   int64_t index, dim, size;
   int64_t rank;   // of the tensor
   bool as_given;  // what is written is not scaled, and the index is of int64
+  bool empty;     // the tensor
 
   std::string str() const {
     return size == 0 ? "index is out of bounds for dimension with size 0"
@@ -36,6 +37,7 @@ struct Misplaced {
 struct PlaceRule {
   bool counts_from_the_end;  // negative indices do
   void (*refuse)(const Misplaced&);
+  bool minds_nothing = false;  // wrong places of an empty tensor, too
 };
 
 namespace {
@@ -111,25 +113,28 @@ void of_elements(const Misplaced& it) {
 }
 
 void of_selection(const Misplaced& it) {
-  TORCH_CHECK(it.rank == 1 || it.dim != 1, "INDICES element is out of DATA bounds, id=", it.index,
+  TORCH_CHECK(it.rank == 1 || (it.dim != 1 && !it.empty), "INDICES element is out of DATA bounds, id=", it.index,
               " axis_dim=", it.size);
   in_self(it);
 }
 
 // The CPU scatters what is added as it is along the first or the last dimension.
 void of_addition(const Misplaced& it) {
+  if (it.empty && it.rank > 1) {
+    return;  // nothing is added
+  }
   const bool scatters = it.rank > 1 && (it.dim == 0 || it.dim == it.rank - 1) && it.as_given;
   scatters ? as_runtime_error(it) : in_self(it);
 }
 
-void of_reduction(const Misplaced& it) { it.rank <= 1 ? in_self(it) : plainly(it); }
+void of_reduction(const Misplaced& it) { it.rank <= 1 || it.empty ? in_self(it) : plainly(it); }
 
 // One of `size` places of `self`.
 void check(const PlaceRule& rule, const at::Tensor& given, const at::Tensor& self, int64_t dim,
            int64_t size, bool scaled = false) {
   if (given.numel() == 0 || !at::isIntegralType(given.scalar_type(), false) ||
-      (size > 0 && self.numel() == 0)) {
-    return;  // nothing is read or written, which PyTorch's kernels do not mind
+      (size > 0 && self.numel() == 0 && !rule.minds_nothing)) {
+    return;  // nothing is read or written, which most of PyTorch's kernels do not mind
   }
   const at::Tensor index = on_host(given);
   if (!index.defined()) {
@@ -144,7 +149,7 @@ void check(const PlaceRule& rule, const at::Tensor& given, const at::Tensor& sel
     return;  // programs check, and say where
   }
   rule.refuse({first_outside(index, least, size), dim, size, self.dim(),
-               !scaled && given.scalar_type() == at::kLong});
+               !scaled && given.scalar_type() == at::kLong, self.numel() == 0});
 }
 
 // x[i, j, ...]: a mask is an index for as many dimensions as it has.
@@ -206,10 +211,10 @@ const PlaceRule* find_place_rule(std::string_view op) {
       {"aten::_unsafe_index_put", {true, &plainly}},
       {"aten::_index_put_impl", {true, &plainly}},
       {"aten::index_fill", {true, &plainly}},
-      {"aten::index_select", {false, &of_selection}},
+      {"aten::index_select", {false, &of_selection, true}},
       {"aten::index_copy", {false, &of_copy}},
       {"aten::index_add", {false, &of_addition}},
-      {"aten::index_reduce", {false, &of_reduction}},
+      {"aten::index_reduce", {false, &of_reduction, true}},
       {"aten::gather", {false, &as_runtime_error}},
       {"aten::scatter", {false, &as_runtime_error}},
       {"aten::scatter_add", {false, &as_runtime_error}},
