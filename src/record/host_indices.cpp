@@ -113,8 +113,8 @@ void of_elements(const Misplaced& it) {
 }
 
 void of_selection(const Misplaced& it) {
-  TORCH_CHECK(it.rank == 1 || (it.dim != 1 && !it.empty), "INDICES element is out of DATA bounds, id=", it.index,
-              " axis_dim=", it.size);
+  TORCH_CHECK(it.rank == 1 || (it.dim != 1 && !it.empty),
+              "INDICES element is out of DATA bounds, id=", it.index, " axis_dim=", it.size);
   in_self(it);
 }
 
