@@ -6,6 +6,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/empty_strided.h>
+#include <c10/util/strides.h>
 
 #include <algorithm>
 #include <numeric>
@@ -68,28 +69,36 @@ void as_batch_of_image(const IValues& arguments, IValues& results) {
   }
 }
 
-// ---- convolutions: (gradient of the result,) input, weight, bias, stride, padding, dilation, …
-// ---
+// ---- convolutions: (gradient of the result,) input, weight, bias, stride, padding, … ------------
 
 // The format depends on which of its kernels PyTorch takes on the CPU: it is asked, with memory
 // that nobody touches. Signals become images of one row, and lose their own order before.
 c10::MemoryFormat format_of_convolution(c10::ArrayRef<c10::IValue> arguments) {
-  const auto on_cpu = [](const at::Tensor& meta) {
-    return at::empty_strided(meta.sizes(), meta.strides(), meta.options().device(at::kCPU));
+  const at::Tensor& given = arguments[0].toTensor();
+  const bool signals = given.dim() == 3;
+  const auto on_cpu = [](const at::Tensor& meta, c10::IntArrayRef strides) {
+    return at::empty_strided(meta.sizes(), strides, meta.options().device(at::kCPU));
   };
-  at::Tensor input = on_cpu(arguments[0].toTensor()), weight = on_cpu(arguments[1].toTensor());
-  const std::vector<int64_t> stride = arguments[3].toIntVector(),
-                             padding = arguments[4].toIntVector(),
-                             dilation = arguments[5].toIntVector(),
-                             output_padding = arguments[7].toIntVector();
+  const c10::DimVector rows = c10::contiguous_strides(given.sizes());
+  at::Tensor input = on_cpu(given, signals ? c10::IntArrayRef(rows) : given.strides());
+  at::Tensor weight = on_cpu(arguments[1].toTensor(), arguments[1].toTensor().strides());
+  const auto along_rows = [&](size_t place, int64_t of_row) {
+    std::vector<int64_t> values = arguments[place].toIntVector();
+    if (signals) {
+      values.insert(values.begin(), of_row);
+    }
+    return values;
+  };
+  if (signals) {
+    input = input.unsqueeze(2);
+    weight = weight.unsqueeze(2);
+  }
+  const auto stride = along_rows(3, 1), padding = along_rows(4, 0), dilation = along_rows(5, 1),
+             output_padding = along_rows(7, 0);
   const auto backend = at::native::select_conv_backend(
       input, weight, std::nullopt, c10::fromIntArrayRefSlow(stride),
       c10::fromIntArrayRefSlow(padding), c10::fromIntArrayRefSlow(dilation), arguments[6].toBool(),
       c10::fromIntArrayRefSlow(output_padding), arguments[8].toInt(), std::nullopt);
-  if (input.dim() == 3) {
-    input = input.contiguous().unsqueeze(2);
-    weight = weight.unsqueeze(2);
-  }
   return at::native::_determine_backend_memory_format(input, weight, backend);
 }
 
