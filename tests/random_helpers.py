@@ -122,7 +122,7 @@ def as_bytes(tensor: Tensor) -> Tensor:
 def strides(tensor: Tensor) -> list[int]:
     """Those that count: operators choose the others freely."""
     pairs = zip(tensor.shape, tensor.stride(), strict=True)
-    return [stride for size, stride in pairs if size > 1]
+    return [stride for size, stride in pairs if size > 1 and tensor.numel()]
 
 
 def through_numpy(tensor: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import random_helpers
 import torch
 from torch import Tensor
 
@@ -240,9 +241,7 @@ def number_agrees(got: Any, wanted: Any, moved: float = 0.0) -> bool:
 FACTS: dict[str, Callable[[Tensor], Any]] = {
     "dtype": lambda t: t.dtype,
     "sizes": lambda t: tuple(t.shape),
-    "strides": lambda t: [
-        s for n, s in zip(t.shape, t.stride(), strict=True) if n > 1 and t.numel()
-    ],
+    "strides": random_helpers.strides,
     "offset": lambda t: t.storage_offset() if t.numel() else 0,
     "contiguity": lambda t: t.is_contiguous(),
     "requires_grad": lambda t: t.requires_grad,

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.nn.functional as F
+from tiny import loss_of
 from torch import Tensor, nn
 
 Step = Callable[..., Tensor]
@@ -49,7 +49,7 @@ def batches(count: int, size: int = 5) -> list[Batch]:
 def step_of(model: nn.Module, optimizer: torch.optim.Optimizer, **zero: bool) -> Step:
     def step(x: Tensor, y: Tensor) -> Tensor:
         optimizer.zero_grad(**zero)
-        loss = F.cross_entropy(model(x), y)
+        loss = loss_of(model, (x, y))
         loss.backward()
         optimizer.step()
         return loss

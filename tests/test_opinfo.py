@@ -11,7 +11,7 @@ from opinfo_check import FORMATTED_OPS
 RESULTS = Path(__file__).parents[1] / "out" / ("foreign.json" if FOREIGN else "opinfo.json")
 # Of all operators that the CPU supports, those below included.
 REQUIRED_PASS_RATE = 0.97 if FOREIGN else 0.99
-SAMPLES = {"float32": 2, "gradient": 2}  # the others' samples differ in their dtype only
+SAMPLES = {"float32": 2, "gradient": 2}  # the others are these in place or of other dtypes
 
 # (operator, category) -> why its value may differ from the CPU's.
 _STATISTICS = "statistics of 16-bit inputs are float32, as on CUDA and as the meta kernel says"

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch_xla.experimental.assume_pure import PureModule, assume_pure
 
 STEPS = 20
-MODELS = {**tiny.MODELS, "gpt with dropout": tiny.Tiny(lambda: tiny.gpt(0.2), tiny.token_batch)}
+MODELS = tiny.MODELS | tiny.WITH_DROPOUT
 del MODELS["resnet50"]  # resnet18 has all its parts
 
 

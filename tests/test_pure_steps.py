@@ -10,10 +10,11 @@ import torch
 import torch.nn.functional as F
 import torch_xla
 from steps import Step, batches, losses, mlp, step_of
-from tiny import MODELS, Tiny, gpt, loss_of
+from tiny import MODELS, WITH_DROPOUT
 from torch import Tensor, nn
 from torch_xla.experimental.assume_pure import PureModule, assume_pure
 
+ALL_MODELS = MODELS | WITH_DROPOUT
 # Most tests are about what a call repeats: interpreted, they are over in seconds.
 COMPILED = ("test_a_schedule_inside", "test_compiled", "test_many_steps")
 
@@ -24,21 +25,13 @@ def tier(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
         monkeypatch.setenv("TORCH_XLA_TIERS", "never")
 
 
-@pytest.mark.parametrize("name", [*MODELS, "dropout"])
+@pytest.mark.parametrize("name", ALL_MODELS)
 def test_models(name: str) -> None:
-    tiny = MODELS.get(name) or Tiny(lambda: gpt(dropout=0.2), MODELS["gpt"].batch)
+    tiny = ALL_MODELS[name]
     results = []
     for pure in (False, True):
         model = tiny.model().to("xla")
-        optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-
-        def step(x: Tensor, y: Tensor, model: Any = model, optimizer: Any = optimizer) -> Tensor:
-            optimizer.zero_grad()
-            loss = loss_of(model, (x, y))
-            loss.backward()
-            optimizer.step()
-            return loss
-
+        step = step_of(model, torch.optim.Adam(model.parameters(), lr=1e-3))
         torch.manual_seed(4)
         data = [(x.to("xla"), y.to("xla")) for x, y in tiny.batches(5)]
         results.append(losses(assume_pure(step) if pure else step, data))

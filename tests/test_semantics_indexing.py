@@ -318,6 +318,13 @@ CHOICES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 
+def outcome(choice: Callable[[Tensor, Tensor], Tensor], tensor: Tensor, index: Tensor) -> str:
+    try:
+        return str(tuple(choice(tensor, index).shape))
+    except (IndexError, RuntimeError) as error:
+        return f"{type(error).__name__}: {error}"
+
+
 @pytest.mark.host_only("indices in other memory are not looked at during the call")
 @pytest.mark.parametrize("name", CHOICES)
 def test_places_that_do_not_exist_raise_at_the_call(name: str) -> None:
@@ -326,11 +333,9 @@ def test_places_that_do_not_exist_raise_at_the_call(name: str) -> None:
             outcomes = []
             for device in ("cpu", "xla"):
                 index = torch.full(sizes and (1,), place).to(device)
-                try:
-                    CHOICES[name](torch.ones(sizes, dtype=kind).to(device), index)
-                    outcomes.append("")
-                except (IndexError, RuntimeError) as error:
-                    outcomes.append(f"{type(error).__name__}: {error}")
+                outcomes.append(
+                    outcome(CHOICES[name], torch.ones(sizes, dtype=kind).to(device), index)
+                )
             assert outcomes[0] == outcomes[1], (sizes, place)
 
 
@@ -348,11 +353,8 @@ def test_places_of_an_empty_tensor_raise_where_the_cpu_minds(sizes: tuple[int, .
     for name, choice in choices.items():
         outcomes = []
         for device in ("cpu", "xla"):
-            try:
-                result = choice(torch.ones(sizes, device=device), torch.tensor([4]).to(device))
-                outcomes.append(str(tuple(result.shape)))
-            except (IndexError, RuntimeError) as error:
-                outcomes.append(f"{type(error).__name__}: {error}")
+            index = torch.tensor([4]).to(device)
+            outcomes.append(outcome(choice, torch.ones(sizes, device=device), index))
         assert outcomes[0] == outcomes[1], name
 
 

@@ -68,3 +68,4 @@ MODELS = {
     "lstm": Tiny(lambda: LSTMLanguageModel(VOCABULARY, size=24), token_batch),
     "gpt": Tiny(lambda: gpt(dropout=0.0), token_batch),
 }
+WITH_DROPOUT = {"gpt with dropout": Tiny(lambda: gpt(dropout=0.2), token_batch)}

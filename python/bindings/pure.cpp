@@ -16,6 +16,7 @@
 
 #include <optional>
 #include <unordered_map>
+#include <utility>
 
 namespace torch_xla {
 

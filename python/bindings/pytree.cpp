@@ -71,13 +71,14 @@ class Flattener {
     PyObject *key = nullptr, *value = nullptr;
     Py_ssize_t position = 0, ahead = 0;
     const auto fetch = [&] {
-      if (PyDict_Next(dict, &ahead, &key, &value) != 0) {
+      const bool more = PyDict_Next(dict, &ahead, &key, &value) != 0;
+      if (more) {
         __builtin_prefetch(key);
         __builtin_prefetch(value);
       }
+      return more;
     };
-    for (int i = 0; i < kAhead; ++i) {
-      fetch();
+    for (int i = 0; i < kAhead && fetch(); ++i) {
     }
     while (fetch(), PyDict_Next(dict, &position, &key, &value) != 0) {
       leaf(key);

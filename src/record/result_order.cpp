@@ -121,8 +121,7 @@ void as_gradients_of_convolution(const IValues& arguments, IValues& results) {
   lay_in(format, results[1]);
 }
 
-// ---- Fourier transforms: the other dimensions come first, each group in the order of memory
-// ------
+// ---- Fourier transforms: other dimensions come first, each group in the order of memory ---------
 
 using Dims = std::vector<int64_t>;
 
