@@ -13,7 +13,7 @@ test-python: build
 	.venv/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-modes: build
-	.venv/bin/python -m pytest --full tests/test_modes.py
+	.venv/bin/python -m pytest --full -o faulthandler_timeout=0 tests/test_modes.py
 
 test-foreign: build
 	.venv/bin/python -m pytest -n 2 --dist loadfile --mode foreign $(wildcard $(addprefix \

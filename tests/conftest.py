@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 
 _cache = tempfile.TemporaryDirectory(prefix="torch_xla_tests_")
 os.environ["TORCH_XLA_CACHE_DIR"] = _cache.name
+os.environ["HF_HUB_OFFLINE"] = "1"  # no test waits for a network
 
 import torch_xla  # noqa: E402, F401  (every test may use the device)
 
@@ -33,7 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--full",
         action="store_true",
         help="run every model with every optimizer, every OpInfo sample and every test in each "
-        "mode, not a selection",
+        "mode, not a selection (-o faulthandler_timeout=0: some take a quarter of an hour)",
     )
     parser.addoption(
         "--every",

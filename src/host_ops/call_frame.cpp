@@ -3,6 +3,7 @@
 #include "host_ops/divide.h"
 #include "host_ops/draw.h"
 #include "host_ops/one_thread.h"
+#include "host_ops/product.h"
 #include "ir/window.h"
 #include "lower/lower_state.h"
 #include "pjrt/client.h"
@@ -64,7 +65,7 @@ class CallFrame {
     }
     const Team team(signature_);
     if (writes_result_) {
-      call_.run_into(std::move(arguments), target(0));
+      write_result(std::move(arguments), target(0));
       return;
     }
     if (signature_.random) {
@@ -127,12 +128,18 @@ class CallFrame {
   void run_piece(CallPiece& piece) const {
     at::AutoDispatchBelowADInplaceOrView guard;
     if (writes_result_) {
-      call_.run_into(std::move(piece.arguments), target_of(piece.parts[0]));
+      write_result(std::move(piece.arguments), target_of(piece.parts[0]));
       return;
     }
     call_.op().callBoxed(&piece.arguments);
     for (const CallPiece::Part& part : piece.parts) {
       target_of(part).copy_(piece.arguments[part.result].toTensor());
+    }
+  }
+
+  void write_result(torch::jit::Stack arguments, at::Tensor target) const {
+    if (!multiply_by_onednn(call_.op(), arguments, target)) {
+      call_.run_into(std::move(arguments), std::move(target));
     }
   }
 

@@ -127,6 +127,22 @@ std::vector<CallPiece> divide_convolution_backward(const Stack& arguments, int64
   return pieces;
 }
 
+// Whether rows of the left factor are divided, or columns of the right one. A kernel may copy what
+// does not lie dense, which parts of what lies the other way do not: if that cannot be helped,
+// the smaller factor.
+bool divides_by_rows(const at::Tensor& left, const at::Tensor& right, int64_t threads) {
+  constexpr int64_t kLeast = 32;  // of a piece
+  const int64_t rows = left.size(-2), columns = right.size(-1);
+  if (std::min(rows, columns) < threads * kLeast) {
+    return rows >= columns;
+  }
+  const bool dense_rows = left.stride(-1) == 1, dense_columns = right.stride(-2) == 1;
+  if (dense_rows != dense_columns) {
+    return dense_rows;
+  }
+  return dense_rows ? rows >= columns : rows < columns;
+}
+
 // mm(self, mat2), addmm(self, mat1, mat2, beta, alpha), and the same in batches: batches, rows or
 // columns. `first`: the left factor.
 std::vector<CallPiece> divide_product(const Stack& arguments, size_t first, int64_t threads) {
@@ -139,7 +155,7 @@ std::vector<CallPiece> divide_product(const Stack& arguments, size_t first, int6
   }
   constexpr int64_t kGrain = 16;
   const bool batches = rank == 3 && left.size(0) >= threads;
-  const bool by_rows = rows >= columns;
+  const bool by_rows = divides_by_rows(left, right, threads);
   const int64_t dim = batches ? 0 : by_rows ? rank - 2 : rank - 1;
   std::vector<CallPiece> pieces;
   for (Range range : batches ? ranges(left.size(0), threads)

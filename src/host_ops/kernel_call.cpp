@@ -1,13 +1,13 @@
 #include "host_ops/kernel_call.h"
 
+#include "host_ops/plain_dispatch.h"
+
 #include <ATen/CPUGeneratorImpl.h>
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/rsqrt.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <c10/core/CPUAllocator.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
 
@@ -110,22 +110,6 @@ std::optional<c10::OperatorHandle> out_form(const c10::OperatorHandle& op) {
   });
   return same && others.back().is_out() ? found : std::nullopt;
 }
-
-// Below every kernel that looks at the kind of a tensor or at a mode of the calling thread:
-// autograd and autocast have had their turn when the operation was recorded.
-class PlainDispatch {
- public:
-  PlainDispatch() : others_(c10::autocast_dispatch_keyset | modes()) {}
-
- private:
-  static c10::DispatchKeySet modes() {
-    return c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot,
-                                c10::DispatchKey::PythonDispatcher, c10::DispatchKey::PreDispatch,
-                                c10::DispatchKey::Functionalize});
-  }
-  at::AutoDispatchBelowADInplaceOrView below_autograd_;
-  c10::impl::ExcludeDispatchKeyGuard others_;
-};
 
 bool is_batch_norm(const std::string& op) {
   return op == "aten::_batch_norm_no_update" ||

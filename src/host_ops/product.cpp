@@ -1,0 +1,87 @@
+#include "host_ops/product.h"
+
+#include "host_ops/plain_dispatch.h"
+
+#include <ATen/Context.h>
+#include <ATen/Tensor.h>
+
+#include <algorithm>
+#include <optional>
+
+// PyTorch's call of oneDNN: result = beta * result + alpha * x @ y. No header of its says so; a
+// PyTorch without oneDNN has none.
+namespace at::native {
+void mkldnn_matmul(const Tensor& x, const Tensor& y, const Tensor& result, float beta, float alpha)
+    __attribute__((weak));
+}
+
+namespace torch_xla {
+
+namespace {
+
+// MKL keeps its kernels for AVX-512 to the processors of one maker; on the others oneDNN's take
+// less than half the time.
+bool onednn_has_wider_vectors() {
+#if defined(__x86_64__)
+  static const bool wider = at::native::mkldnn_matmul != nullptr &&
+                            __builtin_cpu_supports("avx512f") != 0 &&
+                            __builtin_cpu_is("intel") == 0;
+  return wider;
+#else
+  return false;
+#endif
+}
+
+// Of the left factor.
+std::optional<size_t> position_of_factors(const std::string& name) {
+  if (name == "aten::mm" || name == "aten::bmm") {
+    return 0;
+  }
+  if (name == "aten::addmm" || name == "aten::baddbmm") {
+    return 1;
+  }
+  return std::nullopt;
+}
+
+// A call of oneDNN's takes 10 microseconds to begin, and few rows or columns wait for memory.
+bool is_worthwhile(const at::Tensor& x, const at::Tensor& y) {
+  constexpr int64_t kMultiplications = 1 << 21, kWidth = 8;
+  return std::min(x.size(-2), y.size(-1)) >= kWidth && x.numel() * y.size(-1) >= kMultiplications;
+}
+
+// A part of a transposed matrix is copied as it lies; PyTorch's call would transpose it.
+at::Tensor in_its_order(const at::Tensor& matrices) {
+  const bool transposed = matrices.stride(-2) == 1 && matrices.stride(-1) > 1;
+  return transposed ? matrices.mT().contiguous().mT() : matrices;
+}
+
+}  // namespace
+
+bool multiply_by_onednn(const c10::OperatorHandle& op, const torch::jit::Stack& arguments,
+                        const at::Tensor& result) {
+  if (result.scalar_type() != at::kFloat || !onednn_has_wider_vectors() ||
+      !at::globalContext().userEnabledMkldnn()) {
+    return false;
+  }
+  const std::optional<size_t> first = position_of_factors(op.operator_name().name);
+  if (!first) {
+    return false;
+  }
+  const at::Tensor &x = arguments[*first].toTensor(), &y = arguments[*first + 1].toTensor();
+  if (!is_worthwhile(x, y)) {
+    return false;
+  }
+  PlainDispatch guard;
+  float beta = 0, alpha = 1;
+  if (*first == 1) {
+    beta = arguments[3].toScalar().toFloat();
+    alpha = arguments[4].toScalar().toFloat();
+    if (beta != 0) {
+      result.copy_(arguments[0].toTensor().expand_as(result));
+    }
+  }
+  at::native::mkldnn_matmul(in_its_order(x), in_its_order(y), result, beta, alpha);
+  return true;
+}
+
+}  // namespace torch_xla
