@@ -6,8 +6,8 @@
 
 namespace torch_xla {
 
-// Writes the result of a call of mm, addmm, bmm or baddbmm, or does nothing and returns false: where
-// MKL is as fast, and for all other operators.
+// Writes the result of a call of mm, addmm, bmm or baddbmm. False: nothing was done, because MKL is
+// as fast, or it is another operator.
 bool multiply_by_onednn(const c10::OperatorHandle& op, const torch::jit::Stack& arguments,
                         const at::Tensor& result);
 
