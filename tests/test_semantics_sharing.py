@@ -222,6 +222,22 @@ def test_queues_between_processes() -> None:
     assert (device, kind) == ("xla", "Parameter")
 
 
+def _add(first: Any, second: Any, sent: Any) -> None:
+    sent.put(((first + second).tolist(), first.device.type, second.device.type))
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_arguments_of_a_process(method: str) -> None:
+    context = torch.multiprocessing.get_context(method)
+    back = context.SimpleQueue()
+    arguments = (torch.arange(3.0, device="xla"), torch.ones(3, device="xla"), back)
+    process = context.Process(target=_add, args=arguments)
+    process.start()
+    process.join(timeout=120)
+    assert process.exitcode == 0
+    assert back.get() == ([1.0, 2.0, 3.0], "xla", "xla")
+
+
 def test_memory_that_grows_by_half_a_complex_number() -> None:
     def program(device: str) -> list[torch.Tensor]:
         empty = torch.ones(2, 0, dtype=torch.complex64, device=device) * 2

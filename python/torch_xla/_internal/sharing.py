@@ -7,6 +7,7 @@ import collections
 import copy
 import functools
 from collections.abc import Callable
+from multiprocessing.context import get_spawning_popen
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
@@ -171,6 +172,9 @@ def _reduce_for_process(tensor: Tensor) -> tuple[Any, ...]:
         reduced: tuple[Any, ...] = torch.multiprocessing.reductions.reduce_tensor(tensor)  # type: ignore[no-untyped-call]
         return reduced
     contents = tensor.detach().cpu()
+    starting: Any = get_spawning_popen()
+    if starting is not None:  # it passes on the memory's file descriptor once all is pickled
+        vars(starting).setdefault("_contents_of_tensors", []).append(contents)
     return _receive, (type(tensor), contents, str(tensor.device), tensor.requires_grad)
 
 
