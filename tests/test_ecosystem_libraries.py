@@ -234,6 +234,14 @@ def test_lightning_fit(fresh_python, tmp_path):
     assert fresh_python(program).splitlines()[-2].startswith("cpu ")
 
 
+@needs_lightning
+def test_lightning_asks_for_the_speed_of_a_device_that_is_no_tpu() -> None:
+    from lightning.fabric.utilities.throughput import get_available_flops
+
+    with pytest.warns(match="FLOPs not found"):
+        assert get_available_flops(torch.device("xla"), torch.float32) is None
+
+
 def test_automatic_choice_of_cpu_needs_a_request(fresh_python, monkeypatch):
     monkeypatch.delenv("PJRT_DEVICE", raising=False)
     program = """

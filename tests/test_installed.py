@@ -240,6 +240,22 @@ print(asked())
     assert fresh_python(program, PYTHONPATH=str(tmp_path)) == "False"
 
 
+def test_a_library_that_runs_from_its_checkout_asks_for_nothing(
+    fresh_python, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("PJRT_DEVICE", "USE_TORCH_XLA"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "lightning.py").write_text(
+        "def devices():\n    from torch_xla._internal import tpu\n"
+        "    return tpu.num_available_devices()\n"
+    )
+    program = "import torch, lightning\nprint(lightning.devices())"
+    place = {"PYTHONPATH": str(tmp_path)}
+    assert fresh_python(program, **place) == "0"
+    assert fresh_python(program, **place, PJRT_DEVICE="CPU") == "1"
+    assert fresh_python(program, **place, PJRT_DEVICE="CPU", USE_TORCH_XLA="0") == "0"
+
+
 def test_what_was_read_is_left_in_the_environment(
     fresh_python, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,6 +32,8 @@ from torch_xla._internal import device_meshes, jagged_attention, world
 from torch_xla._internal.devices import type_name
 
 _SWITCH = "USE_TORCH_XLA"
+# Libraries that import us where they can: they ask for nothing, also from a checkout of theirs.
+_ASKERS = ("accelerate", "lightning", "lightning_fabric", "pytorch_lightning", "transformers")
 _STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 
 # The modules that read the switch, once, when they are imported.
@@ -41,6 +43,10 @@ _READERS = ("accelerate.utils.imports", "transformers.utils.import_utils")
 def asked_for() -> bool:
     """Whether the user wants programs that choose a device by themselves to choose this one."""
     return bool(os.environ.get("PJRT_DEVICE")) or _is_named_by_the_program()
+
+
+def switched_off() -> bool:
+    return os.environ.get(_SWITCH, "1").upper() in ("0", "OFF", "NO", "FALSE")
 
 
 def _is_named_by_the_program() -> bool:
@@ -82,7 +88,7 @@ def _is_installed(path: str, module: str) -> bool:
     return (
         "-packages" in path
         or path.startswith(_STANDARD_LIBRARY)
-        or module.partition(".")[0] == "torch_xla"
+        or module.partition(".")[0] in ("torch_xla", *_ASKERS)
     )
 
 
