@@ -90,10 +90,16 @@ if os.environ.get("SUITES_RANDOM_OF_THE_CPU"):
     RandomOfTheCpu().__enter__()  # type: ignore[no-untyped-call]
 
 if not ON_CPU:
+    import torch
+
+    def devices_of_xla() -> list[torch.device]:
+        return [torch.device("xla:0")]
+
     for constant in os.environ.get("SUITES_CONSTANTS", "").split():
         holder, _, constant_name = constant.rpartition(".")
         place = pkgutil.resolve_name(holder)
-        setattr(place, constant_name, type(getattr(place, constant_name))("xla"))
+        said = getattr(place, constant_name)
+        setattr(place, constant_name, devices_of_xla if callable(said) else type(said)("xla"))
 
 peft_device = os.environ.get("SUITES_PEFT_DEVICE")
 if peft_device:

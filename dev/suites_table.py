@@ -20,7 +20,7 @@ class Suite:
     theirs: dict[str, str] = field(default_factory=dict)  # in names, messages: why they fail
     tests_a_file: int = 10
     fixtures: str = ""  # pytest's, that say "cpu" and are to say the device
-    constants: str = ""  # of its modules, that say "cpu" and are to say the device
+    constants: str = ""  # of its modules, that say "cpu" (functions: which devices there are)
     device_types: bool = False  # whether PyTorch makes its tests for each type of device
 
 
@@ -217,7 +217,12 @@ SUITES = {
         tests_a_file=2,
     ),
     "sentence-transformers": Suite("tests/**/test_*.py", default_device=True),
-    "trl": Suite("tests/test_*.py", without=("vllm", "cli", "skills")),
+    "trl": Suite(
+        "tests/**/test_*.py",
+        without=("vllm", "cli", "skills", "distributed", "invariant"),
+        theirs={"TestGeneralizedJSDLossIsPinned": "its generator is the CPU's"},
+        default_device=True,
+    ),
     "x-transformers": Suite("tests/test_*.py", default_device=True, tests_a_file=24),
     "ultralytics": Suite("tests/test_*.py", default_device=True),
     "ignite": Suite(
@@ -330,7 +335,7 @@ SUITES = {
     ),
     "vector-quantize-pytorch": Suite("tests/test_*.py", default_device=True, tests_a_file=12),
     "pytorch-forecasting": Suite("tests/**/test_*.py", default_device=True, tests_a_file=3),
-    "flair": Suite("tests/**/test_*.py", constants="flair.device", tests_a_file=2),
+    "flair": Suite("tests/**/test_*.py", constants="flair.device", tests_a_file=40),
     "skorch": Suite("skorch/tests/**/test_*.py", default_device=True, tests_a_file=4),
     "tianshou": Suite("test/base/test_*.py", default_device=True, tests_a_file=8),
     "stable-baselines3": Suite("tests/test_*.py", default_device=True, tests_a_file=3),
@@ -465,11 +470,17 @@ SUITES = {
         tests_a_file=8,
     ),
     "rl": Suite(
-        """test/objectives/test_*.py test/modules/test_*.py test/transforms/test_*.py
-        test/rb/test_*.py""",
-        theirs={"test_": "torchrl keeps its storages, specifications and test devices on the CPU"},
+        "test/objectives/test_*.py test/modules/test_*.py",
+        theirs={
+            "test_dreamer_world_model": "its environment's data are on the CPU",
+            "test_forward_shapes_and_backward": "its data are on the CPU by name",
+            "test_value_norm_round_trip": "its data are on the CPU by name",
+            "test_shared_params": "it asks for parameters on the CPU",
+            "test_qmix": "its model is on the CPU by name",
+        },
         default_device=True,
-        tests_a_file=2,
+        constants="torchrl.testing.get_default_devices torchrl.testing.get_available_devices",
+        tests_a_file=6,
     ),
     "pytorch": Suite(
         """view_ops indexing sort_and_select shape_ops tensor_creation_ops type_promotion

@@ -280,3 +280,18 @@ print(unasked(), readers.is_torch_xla_available(), os.environ.get("USE_TORCH_XLA
         "import torch_xla.core.xla_model as xm\ndef late():\n    from accelerate import Accelerator"
     )
     assert fresh_python(late + "\n    print(Accelerator().device.type)\nlate()") == "xla"
+
+
+@pytest.mark.parametrize("first", ["import transformers.utils.import_utils", "import torch"])
+def test_other_versions_of_libraries_can_be_imported(
+    fresh_python, tmp_path: Path, first: str
+) -> None:
+    """Those of transformers before 5 do not say whether a graph is traced, and import PyTorch."""
+    (tmp_path / "transformers" / "utils").mkdir(parents=True)
+    (tmp_path / "transformers" / "__init__.py").touch()
+    (tmp_path / "transformers" / "utils" / "__init__.py").write_text("from . import import_utils")
+    (tmp_path / "transformers" / "utils" / "import_utils.py").write_text("import torch")
+    program = (
+        f"{first}\nimport torch, transformers.utils\nprint(torch.ones(1, device='xla').item())"
+    )
+    assert fresh_python(program, PYTHONPATH=str(tmp_path)) == "1.0"

@@ -213,6 +213,17 @@ def test_a_lazy_module_may_be_moved_before_its_first_call(kind: str) -> None:
     assert_same(program)
 
 
+@pytest.mark.parametrize("kind", LAZY)
+def test_a_lazy_module_may_be_moved_to_where_it_is(kind: str) -> None:
+    make, sizes = LAZY[kind]
+    with torch.device("xla"):
+        model = make()
+    before = list(model.parameters())
+    model.to("xla")
+    assert model(torch.ones(sizes, device="xla")).device.type == "xla"
+    assert all(p is q for p, q in zip(model.parameters(), before, strict=True))
+
+
 CONVOLUTIONS: dict[str, Callable[[], nn.Module]] = {
     "one": lambda: nn.Conv2d(3, 4, 3, padding=1),
     "transposed": lambda: nn.ConvTranspose2d(3, 4, 3, stride=2),

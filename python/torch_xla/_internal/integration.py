@@ -155,6 +155,11 @@ def _keep_parameters_when_moving() -> None:
         probe = fn(torch.empty(0, dtype=parameter.dtype, device=parameter.device))
         return isinstance(probe, torch.Tensor) and probe.device.type == type_name
 
+    def to_plain(fn: Callable[[torch.Tensor], torch.Tensor], tensor: torch.Tensor) -> torch.Tensor:
+        """PyTorch exchanges with a parameter of the result: it makes none of one without sizes."""
+        result = fn(tensor)
+        return result.data if torch.nn.parameter.is_lazy(result) else result
+
     @functools.wraps(original)
     def _apply(self: torch.nn.Module, fn: Any, recurse: bool = True) -> torch.nn.Module:
         if isinstance(self, torch.jit.ScriptModule):
@@ -169,7 +174,7 @@ def _keep_parameters_when_moving() -> None:
         checked, torch.utils.swap_tensors = torch.utils.swap_tensors, _swap_tensors
         try:
             with _exchange_parameters(True):
-                return original(self, fn, recurse)
+                return original(self, functools.partial(to_plain, fn), recurse)
         finally:
             torch.utils.swap_tensors = checked
 

@@ -12,7 +12,8 @@ for TPUs only, and prints nothing without it; it gathers no Python objects where
 there it looks for a model's parameters by name, which `torch.compile` changes. PyTorch's
 FlexAttention lists the devices it takes, and its attention over jagged tensors is composed of what
 this device has not; what it distributes over a mesh is for several processes (`device_meshes`).
-Transformers does not know when we trace.
+Transformers does not know when we trace. Versions of these libraries without what is corrected
+stay as they are.
 """
 
 import contextlib
@@ -97,7 +98,7 @@ def install() -> None:
     device_meshes.install()
     already = sys.modules.get("transformers.utils.import_utils")  # it comes before PyTorch
     if already is not None:
-        _know_our_traces(already)
+        _correct(already)
         if _SWITCH not in os.environ and not asked_for():
             already.USE_TORCH_XLA = "0"  # type: ignore[attr-defined]
     for module in (torch.cuda.amp, torch.cuda.amp.common):
@@ -128,7 +129,12 @@ class _Loader(SourceFileLoader):
     def exec_module(self, module: ModuleType) -> None:
         with _switch_as_meant() if module.__name__ in _READERS else contextlib.nullcontext():
             super().exec_module(module)
-        if module.__name__ in _CORRECTIONS:
+        _correct(module)
+
+
+def _correct(module: Any) -> None:
+    if module.__name__ in _CORRECTIONS:
+        with contextlib.suppress(AttributeError):  # an older version, or a newer one
             _CORRECTIONS[module.__name__](module)
 
 
