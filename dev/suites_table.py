@@ -328,10 +328,26 @@ SUITES = {
     ),
     "pytorch-lightning": Suite(
         """tests/tests_fabric/**/test_*.py tests/tests_pytorch/**/test_*.py""",
-        source="src tests",
-        without=("strategies/launchers", "tpu", "xla", "fsdp", "deepspeed", "legacy", "parity"),
-        default_device=True,
-        tests_a_file=1,
+        source="src tests",  # its trainer chooses the device
+        without=tuple(  # several processes, other accelerators, packages of others
+            """launchers ddp fsdp deepspeed model_parallel collectives cluster environments
+            distributed multi sync_batchnorm tpu xla cuda mps transformer_engine bitsandbytes onnx
+            servable graveyard legacy parity deprecated_api""".split()
+        ),
+        arguments="-k 'not ddp and not spawn and not fork and not multi and not cuda and not mps'",
+        theirs={
+            "is not supported in XLA": "Lightning refuses this precision where the device is XLA",
+            "is not supported for `XLACheckpointIO`": "Lightning's checkpoints of XLA take no such "
+            "options",
+            "Skipping backward": "Lightning skips no backward pass where the device is XLA",
+            "test_optimizer_step_no_closure": "Lightning says so of XLA in other words",
+            "eval_inference_mode": "Lightning has no inference mode where the device is XLA",
+            "through the CLI": "Lightning's command line starts no processes for XLA",
+            "precision_selection_model_parallel": "Lightning has strategies of its own for XLA",
+            "test_async_checkpoint_plugin": "Lightning's strategy for XLA has no plugin for "
+            "checkpoints before it is asked",
+        },
+        tests_a_file=2,
     ),
     "vector-quantize-pytorch": Suite("tests/test_*.py", default_device=True, tests_a_file=12),
     "pytorch-forecasting": Suite("tests/**/test_*.py", default_device=True, tests_a_file=3),
