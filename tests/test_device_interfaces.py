@@ -1,6 +1,7 @@
 """The device through PyTorch's own interfaces, as users of `torch.cuda` and of any accelerator know
 them."""
 
+import gc
 import time
 
 import pytest
@@ -60,6 +61,7 @@ def test_numbers_are_devices(asked_for: None) -> None:
 
 @pytest.mark.parametrize("module", [torch.accelerator, torch.xla])
 def test_memory_follows_tensors(module, asked_for: None, each_tier: str) -> None:
+    gc.collect()  # what other tests left
     torch_xla.sync(wait=True)
     module.reset_peak_memory_stats()
     before = module.memory_allocated()

@@ -225,9 +225,12 @@ def test_a_program_that_imports_the_package_asks(fresh_python) -> None:
     assert fresh_python(f"import torch, transformers\n{ask}\n{named}\nprint(asked())") == "True"
 
 
-def test_a_file_of_the_program_that_imports_the_package_asks(fresh_python, tmp_path: Path) -> None:
+def test_a_file_of_the_program_that_imports_the_package_asks(
+    fresh_python, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """As the conftest.py of a suite does for files that import the library in a function."""
     pytest.importorskip("accelerate")
+    monkeypatch.delenv("PJRT_DEVICE", raising=False)
     (tmp_path / "settings.py").write_text("import torch_xla as t\nCHOSEN = True\n")
     program = """
 import torch
