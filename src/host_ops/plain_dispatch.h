@@ -21,4 +21,5 @@ class PlainDispatch {
   at::AutoDispatchBelowADInplaceOrView below_autograd_;
   c10::impl::ExcludeDispatchKeyGuard others_;
 };
+
 }  // namespace torch_xla
