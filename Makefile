@@ -1,6 +1,9 @@
 # Every target does its own set-up (dev/setup) and leaves a ready environment in .venv.
 .PHONY: build test test-cpp test-python test-modes test-foreign sanitize demo wheel docs lint format clean
 
+# A test that ends its process ends the run: another worker would only run it again.
+WORKERS = -n 2 --dist loadfile --max-worker-restart 0
+
 build:
 	dev/build tests
 
@@ -10,13 +13,13 @@ test-cpp: build
 	ctest --test-dir build/release -j 2 --output-on-failure
 
 test-python: build
-	.venv/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	.venv/bin/python -m pytest $(WORKERS) --no-loadscope-reorder
 
 test-modes: build
-	.venv/bin/python -m pytest --full -o faulthandler_timeout=0 tests/test_modes.py
+	.venv/bin/python -m pytest --full -o hang_timeout=0 tests/test_modes.py
 
 test-foreign: build
-	.venv/bin/python -m pytest -n 2 --dist loadfile --mode foreign $(wildcard $(addprefix \
+	.venv/bin/python -m pytest $(WORKERS) --mode foreign $(wildcard $(addprefix \
 	  tests/test_,$(addsuffix *.py,foreign values semantics_ operators_ training models modules optimizers pure_ \
 	  control_flow compile eager openxla spmd offsets robustness_errors robustness_threads opinfo)))
 

@@ -18,6 +18,8 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # no test waits for a network
 
 import torch_xla  # noqa: E402, F401  (every test may use the device)
 
+pytest_plugins = ["hangs"]
+
 LONGEST_FILES = {"test_modes", "test_installed", "test_training", "test_opinfo"}
 
 
@@ -34,7 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--full",
         action="store_true",
         help="run every model with every optimizer, every OpInfo sample and every test in each "
-        "mode, not a selection (-o faulthandler_timeout=0: some take a quarter of an hour)",
+        "mode, not a selection (-o hang_timeout=0: some take a quarter of an hour)",
     )
     parser.addoption(
         "--every",
