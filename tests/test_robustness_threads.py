@@ -464,3 +464,44 @@ def test_a_thread_that_holds_the_interpreter_beside_one_that_records(kind: str) 
         """,
         kind,
     )
+
+
+def test_traces_beside_threads_that_ask_with_the_interpreters_lock() -> None:
+    """A trace takes references of tensors that Python alone holds, and calls of pure functions look
+    at their arguments."""
+    output_of(
+        """
+        import threading
+        from torch_xla.experimental.assume_pure import assume_pure
+
+        x = torch.ones(4, device="xla")
+        double = assume_pure(lambda x: x * 2)
+        double(x)
+        done = False
+
+        def ask():
+            while not done:
+                double(x)
+
+        def trace():
+            for _ in range(150):
+                tensors = [torch.zeros(3, device="xla") for _ in range(20)]
+
+                def step():
+                    for tensor in tensors:
+                        tensor.mul_(0.5).add_(1)
+
+                assume_pure(step)()
+                assert tensors[0].sum().item() == 3
+
+        asking = [threading.Thread(target=ask) for _ in range(3)]
+        tracing = [threading.Thread(target=trace) for _ in range(2)]
+        for thread in asking + tracing:
+            thread.start()
+        for thread in tracing:
+            thread.join()
+        done = True
+        for thread in asking:
+            thread.join()
+        """
+    )

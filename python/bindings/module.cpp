@@ -3,6 +3,7 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/interrupt.h"
+#include "base/mutex.h"
 
 #include <torch/csrc/Exceptions.h>
 
@@ -50,6 +51,16 @@ bool passes_every_handler(const std::exception& error) {
          PyErr_GivenExceptionMatches(raised->type, PyExc_Exception) == 0;
 }
 
+// Once the interpreter is gone, nobody waits for its lock.
+bool wait_without_interpreter(c10::function_ref<void()> wait) {
+  if (Py_IsInitialized() == 0 || PyGILState_Check() == 0) {
+    return false;
+  }
+  pybind11::gil_scoped_release no_gil;
+  wait();
+  return true;
+}
+
 void bind_errors(pybind11::module& m) {
   pybind11::register_exception_translator([](std::exception_ptr pointer) {
     try {
@@ -65,6 +76,7 @@ void bind_errors(pybind11::module& m) {
     warning_callback() = std::move(callback);
     set_warning_handler(&forward_warning);
   });
+  set_step_aside(&wait_without_interpreter);
   set_interrupt_handler(&raise_if_interrupted, &passes_every_handler);
   m.def("environment_markdown", &env::markdown);
   m.def("environment_problems", &env::problems);

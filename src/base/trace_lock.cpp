@@ -3,5 +3,6 @@
 namespace torch_xla {
 
 constinit Mutex trace_mutex;
+constinit std::atomic<pthread_t> TraceLock::holder_{0};
 
 }  // namespace torch_xla

@@ -56,8 +56,7 @@ std::string default_name(const Graph& graph, RunMode mode) {
   return graph.nodes.empty() ? "sync" : "sync at " + location_of(last_location()).str();
 }
 
-// Builds the graph of the states' pending values and promises these. The caller drops the states
-// after the lock.
+// Builds the graph of the states' pending values and promises these.
 NamedRun prepare(int device, const std::vector<StatePtr>& states, RunMode mode)
     REQUIRES(trace_mutex) {
   std::vector<Value> outputs;
@@ -154,10 +153,9 @@ std::vector<Value> values_of(const std::vector<StatePtr>& states) REQUIRES(trace
 
 // `roots`, and what else is pending of this thread's that needs something that is computed for
 // them: else it would be computed again, and a loop that reads a value each time round would carry
-// all of its past along. Of other threads' what the roots need. The caller drops `others` after the
-// lock.
-std::vector<StatePtr> with_shared_work(int device, std::vector<StatePtr> roots,
-                                       std::vector<StatePtr>& others) REQUIRES(trace_mutex) {
+// all of its past along. Of other threads' what the roots need.
+std::vector<StatePtr> with_shared_work(int device, std::vector<StatePtr> roots)
+    REQUIRES(trace_mutex) {
   if (roots.size() == pending_count(device)) {
     return roots;
   }
@@ -166,7 +164,7 @@ std::vector<StatePtr> with_shared_work(int device, std::vector<StatePtr> roots,
     chosen.insert(state.get());
   }
   SharedWork work(values_of(roots));
-  others = newly_pending_states(device);
+  std::vector<StatePtr> others = newly_pending_states(device);
   if (!work.is_new()) {
     others = all_pending_states(device);
   }
@@ -188,16 +186,14 @@ std::vector<StatePtr> with_shared_work(int device, std::vector<StatePtr> roots,
   return roots;
 }
 
-// What this thread has recorded, and what that needs of what others have. As above.
-std::vector<StatePtr> states_to_sync(int device, std::vector<StatePtr>& others)
-    REQUIRES(trace_mutex) {
+// What this thread has recorded, and what that needs of what others have.
+std::vector<StatePtr> states_to_sync(int device) REQUIRES(trace_mutex) {
   std::vector<StatePtr> roots = pending_states(device);
   if (roots.empty() || roots.size() == pending_count(device)) {
     return roots;
   }
   const SharedWork work(values_of(roots));
-  others = all_pending_states(device);
-  for (const StatePtr& state : others) {
+  for (const StatePtr& state : all_pending_states(device)) {
     if (!is_taken_here(*state) && work.needs(state->value())) {
       roots.push_back(state);
     }
@@ -221,10 +217,8 @@ void check_may_run(const std::vector<StatePtr>& states) {
 }
 
 std::vector<StatePtr> pending_here(int device) {
-  std::vector<StatePtr> states;
   TraceLock lock;
-  states = pending_states(device);
-  return states;
+  return pending_states(device);
 }
 
 }  // namespace
@@ -240,11 +234,8 @@ void sync_device(int device, bool wait, const std::string& name) {
   LaunchTurn turn;
   NamedRun run = [&] {
     timeline::Scope span(timeline::Kind::Trace, "collect the graph");
-    std::vector<StatePtr> states;
-    std::vector<StatePtr> others;
     TraceLock lock;
-    states = states_to_sync(device, others);
-    return prepare(device, states, RunMode::All);
+    return prepare(device, states_to_sync(device), RunMode::All);
   }();
   execute(run, name);
   if (wait) {
@@ -289,7 +280,6 @@ void sync_storages(const std::vector<StatePtr>& states, const std::string& name)
   ExportScope::refuse_to_read(states);
   current_location();
   std::map<int, std::vector<StatePtr>> by_device;
-  std::map<int, std::vector<StatePtr>> others;  // states are dropped after the lock
   std::vector<NamedRun> runs;
   LaunchTurn turn;
   {
@@ -302,11 +292,9 @@ void sync_storages(const std::vector<StatePtr>& states, const std::string& name)
       }
     }
     for (auto& [device, pending] : by_device) {
-      const std::vector<StatePtr> together = with_shared_work(device, pending, others[device]);
-      runs.push_back(prepare(device, together, RunMode::Some));
+      runs.push_back(prepare(device, with_shared_work(device, pending), RunMode::Some));
     }
   }
-  others.clear();  // other threads' states may go while this runs
   execute_all(runs, name);
 }
 

@@ -259,7 +259,7 @@ StorageState::StorageState(int device, std::shared_ptr<StateOwner> owner)
 }
 
 StorageState::~StorageState() {
-  TraceLock lock;
+  TraceLockIfFree lock;
   if (scope) {
     scope->own.erase(this);
   }

@@ -102,7 +102,7 @@ struct StateOwner {
   std::unordered_set<StorageState*> own GUARDED_BY(trace_mutex);  // still alive
 };
 
-// Owned by the storage's DataPtr, and for a moment by a sync; dropped without the trace lock held.
+// Owned by the storage's DataPtr, and for a moment by a sync, which may be the last to drop it.
 struct StorageState : std::enable_shared_from_this<StorageState> {
   explicit StorageState(int device, std::shared_ptr<StateOwner> scope = nullptr);
   ~StorageState();
