@@ -254,3 +254,44 @@ def test_moving_bfloat16_moves_bits(move: Callable[..., Tensor]) -> None:
     assert "f32" not in torch_xla._XLAC.tensors_optimized_hlo_text([moved]).replace("bf16", "")
     wanted = move(x, y, i).view(torch.int16)
     torch.testing.assert_close(moved.cpu().view(torch.int16), wanted, rtol=0, atol=0)
+
+
+def test_float32_is_rounded_to_bfloat16_as_on_the_cpu() -> None:
+    generator = torch.Generator().manual_seed(0)
+    bits = torch.randint(-(2**31), 2**31, (1 << 18,), generator=generator).to(torch.int32)
+    halves = bits & -65536  # ties, infinities, zeros, NaN of every payload
+    special = [0x7F800000, -0x800000, 0x7FFFFFFF, -1, 0x7F800001, 0x7F7FFFFF, 1, -0x80000000]
+    values = torch.cat([bits, halves, halves | 0x8000, torch.tensor(special, dtype=torch.int32)])
+    expected = values.view(torch.float32).bfloat16()
+    got = values.to("xla").view(torch.float32).bfloat16().cpu()
+    assert torch.equal(got.isnan(), expected.isnan())
+    finite = ~expected.isnan()
+    assert torch.equal(got.view(torch.int16)[finite], expected.view(torch.int16)[finite])
+
+
+CHOOSES: list[Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = [
+    lambda x, y: -x,
+    lambda x, y: x.abs(),
+    lambda x, y: x.relu(),
+    torch.maximum,
+    torch.minimum,
+    lambda x, y: x.clamp(-1, 2.5),
+    lambda x, y: torch.where(x < y, x, y),
+    lambda x, y: x.masked_fill(y.isnan(), 1.5),
+    lambda x, y: x.clone().requires_grad_().relu().backward(y) or x,
+]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("choose", CHOOSES)
+def test_what_chooses_16_bits_keeps_them(
+    choose: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], dtype: torch.dtype
+) -> None:
+    every = torch.arange(1 << 16).to(torch.int16).view(dtype)
+    every = every[~(every.abs() < torch.finfo(dtype).tiny)]  # XLA takes subnormal ones for zero
+    other = every[torch.randperm(len(every), generator=torch.Generator().manual_seed(0))]
+    expected = choose(every, other)
+    got = choose(every.to("xla"), other.to("xla")).cpu()
+    assert torch.equal(got.isnan(), expected.isnan())
+    numbers = ~expected.isnan()
+    assert torch.equal(got[numbers], expected[numbers])

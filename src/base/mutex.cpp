@@ -12,8 +12,8 @@ std::atomic<bool (*)(c10::function_ref<void()>)> step_aside{nullptr};
 
 void set_step_aside(bool (*function)(c10::function_ref<void()>)) { step_aside.store(function); }
 
-// Whoever stepped aside has the interpreter's lock again before it asks once more: it would not wait
-// for that with the mutex held either.
+// Whoever stepped aside has the interpreter's lock again before it asks once more: it would not
+// wait for that with the mutex held either.
 void Mutex::wait_for(std::mutex& mutex) {
   auto* const aside = step_aside.load(std::memory_order_acquire);
   const auto until_free = [&mutex] { std::lock_guard<std::mutex> lock(mutex); };

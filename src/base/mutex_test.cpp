@@ -51,9 +51,7 @@ TEST(TraceLock, IsTakenOnceByWhatMayEndUnderIt) {
   }
   EXPECT_FALSE(TraceLock::held_here());
   TraceLock lock;
-  {
-    TraceLockIfFree inner;
-  }
+  { TraceLockIfFree inner; }
   EXPECT_TRUE(TraceLock::held_here());
   std::thread([] { EXPECT_FALSE(TraceLock::held_here()); }).join();
 }

@@ -12,7 +12,10 @@ constexpr double kGeluCubic = 0.044715;
 
 // ---- rectifiers -------------------------------------------------------------------------------
 
-void lower_relu(LowerContext& c) { finish(c, maximum(operand(c, 0), 0)); }
+void lower_relu(LowerContext& c) {
+  Val x = c.tensor_as(0, c.output(0).dtype);
+  c.set(0, c.b.maximum(x, c.b.scalar_like(x, 0)));
+}
 
 void lower_threshold(LowerContext& c) {
   Expr x = operand(c, 0);
@@ -20,7 +23,8 @@ void lower_threshold(LowerContext& c) {
 }
 
 void lower_threshold_backward(LowerContext& c) {
-  finish(c, where(operand(c, 1) <= scalar(c, 2), 0, operand(c, 0)));
+  Expr grad{c.b, c.tensor_as(0, c.output(0).dtype)};
+  finish(c, where(operand(c, 1) <= scalar(c, 2), grad.constant(0), grad));
 }
 
 void lower_leaky_relu(LowerContext& c) {

@@ -20,7 +20,6 @@ bool is_float(DType dtype) { return c10::isFloatingType(dtype) || c10::isComplex
     Expr x = operand(c, 0);                     \
     finish(c, {c.b, c.b.unary(op, x.value())}); \
   }
-UNARY(neg, "negate")
 UNARY(exp, "exponential")
 UNARY(expm1, "exponential_minus_one")
 UNARY(log, "log")
@@ -33,6 +32,10 @@ UNARY(tan, "tan")
 UNARY(tanh, "tanh")
 UNARY(sigmoid, "logistic")
 #undef UNARY
+
+void lower_neg(LowerContext& c) {
+  c.set(0, c.b.unary("negate", c.tensor_as(0, c.output(0).dtype)));
+}
 
 #define CHLO(name, op)                         \
   void lower_##name(LowerContext& c) {         \
@@ -71,9 +74,6 @@ void lower_reciprocal(LowerContext& c) { finish(c, 1.0 / operand(c, 0)); }
 
 void lower_abs(LowerContext& c) {
   Val x = c.tensor(0);
-  if (c10::isReducedFloatingType(x.dtype())) {
-    x = c.b.convert(x, DType::Float);
-  }
   bool plain = x.dtype() == DType::Bool || x.dtype() == DType::Byte;
   c.set(0, plain ? x : c.b.unary("abs", x));
 }
@@ -338,13 +338,13 @@ void lower_atan2(LowerContext& c) {
 }
 
 void lower_maximum(LowerContext& c) {
-  auto [x, y] = pair(c);
-  finish(c, maximum(x, y));
+  auto [x, y] = broadcast_pair(c, c.output(0).dtype);
+  c.set(0, c.b.maximum(x, y));
 }
 
 void lower_minimum(LowerContext& c) {
-  auto [x, y] = pair(c);
-  finish(c, minimum(x, y));
+  auto [x, y] = broadcast_pair(c, c.output(0).dtype);
+  c.set(0, c.b.minimum(x, y));
 }
 
 // fmax and fmin prefer numbers to NaN.

@@ -43,6 +43,16 @@ void write_flag(std::string& message, std::string_view name, const std::string& 
   write_entry(message, name, value_message);
 }
 
+// Vectors of 512 bits, XLA's default is 256. Processors that have them and no instructions for
+// bfloat16 are older, and lower their frequency for them.
+bool has_fast_wide_vectors() {
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("avx512bf16") != 0;
+#else
+  return false;
+#endif
+}
+
 std::string encode_platform_flags(std::string_view platform) {
   std::string message;
   if (platform == "foreign") {
@@ -55,6 +65,9 @@ std::string encode_platform_flags(std::string_view platform) {
     // More parts than processors compile no faster, and each has memory mappings of its own.
     unsigned parts = std::clamp(std::thread::hardware_concurrency(), 1u, 32u);
     write_flag(message, "xla_cpu_parallel_codegen_split_count", std::to_string(parts));
+    if (has_fast_wide_vectors()) {
+      write_flag(message, "xla_cpu_prefer_vector_width", std::string("512"));
+    }
   }
   return message;
 }

@@ -58,18 +58,31 @@ TEST(CompileOptionsTest, EncodesPartitions) {
                         "\x30\x01"));
 }
 
+// 7: {1: flag, 2: {field: value}}
+std::string flag(const std::string& name, const std::string& value_message) {
+  std::string entry, result;
+  write_bytes(entry, 1, name);
+  write_bytes(entry, 2, value_message);
+  write_bytes(result, 7, entry);
+  return result;
+}
+
+std::string text_flag(const std::string& name, const std::string& value) {
+  std::string message;
+  write_bytes(message, 1, value);
+  return flag(name, message);
+}
+
 TEST(CompileOptionsTest, SetsFlagsOfTheCpu) {
-  std::string options = encode_compile_options({}, "cpu");
-  // 7: {1: flag, 2: {2: false}}, 7: {1: flag, 2: {1: value}}
-  std::string parts = std::to_string(std::min(std::thread::hardware_concurrency(), 32u));
-  std::string split, value, entry;
-  write_bytes(value, 1, parts);
-  write_bytes(entry, 1, "xla_cpu_parallel_codegen_split_count");
-  write_bytes(entry, 2, value);
-  write_bytes(split, 7, entry);
-  std::string wanted = std::string("\x3a\x21\x0a\x1b") + "xla_cpu_enable_fast_min_max" +
-                       std::string("\x12\x02\x10\x00", 4) + split;
-  EXPECT_EQ(options, encode_compile_options({}, "tpu") + wanted);
+  const auto parts = std::min(std::thread::hardware_concurrency(), 32u);
+  std::string wanted = flag("xla_cpu_enable_fast_min_max", std::string("\x10\x00", 2)) +
+                       text_flag("xla_cpu_parallel_codegen_split_count", std::to_string(parts));
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512bf16")) {
+    wanted += text_flag("xla_cpu_prefer_vector_width", "512");
+  }
+#endif
+  EXPECT_EQ(encode_compile_options({}, "cpu"), encode_compile_options({}, "tpu") + wanted);
 }
 
 std::string shape(int64_t type, int64_t dimension) {

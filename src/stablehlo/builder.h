@@ -89,8 +89,10 @@ class Builder {
   bool may_fail() const { return may_fail_; }
   // Of products and convolutions from now on: "DEFAULT", "HIGH" or "HIGHEST".
   void set_precision(std::string precision) { precision_ = std::move(precision); }
-  // What only moves bfloat16 from now on moves bits. XLA-CPU would make them float32 and back, of a
-  // concatenation in passes of their own, of a buffer of which one row is replaced all.
+  // What only moves bfloat16 or chooses one from now on moves bits, and rounding to them is integer
+  // arithmetic. XLA-CPU would make them float32 and back, of a concatenation in passes of their
+  // own, of a buffer of which one row is replaced all, and its rounding takes half of a chain's
+  // time.
   void move_bits_of_bfloat16() { moves_bits_ = true; }
   void set_partitions(int64_t partitions) { partitions_ = partitions; }
   bool is_partitioned() const { return partitions_ > 1; }
@@ -202,6 +204,9 @@ class Builder {
   Val bits_of(Val x) { return bitcast_convert(x, {DType::UInt16, x.dims()}); }
   Val from_bits(Val x) { return bitcast_convert(x, {DType::BFloat16, x.dims()}); }
   Val to_integer(Val x, DType dtype);
+  Val rounded_to_bfloat16(Val x);
+  Val upper_half(Val bits);  // of 32: a bfloat16's
+  Val choose_bfloat16(std::string_view op, Val x, Val y);
   struct Function {
     std::string name, body;
     bool is_public = false;

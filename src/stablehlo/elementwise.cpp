@@ -113,6 +113,12 @@ Val Builder::highest(DType dtype) { return constant(highest_number(dtype), dtype
 
 Val Builder::unary(std::string_view op, Val x) {
   TensorType type = x.type();
+  if (moves_as_bits(type.dtype) && (op == "abs" || op == "negate")) {
+    Val bits = bits_of(x);
+    return from_bits(op == "abs"
+                         ? binary("and", bits, full(Number::of(int64_t{0x7FFF}), bits.type()))
+                         : binary("xor", bits, full(Number::of(int64_t{0x8000}), bits.type())));
+  }
   if (op == "abs" && c10::isComplexType(type.dtype)) {
     type.dtype = c10::toRealValueType(type.dtype);
   }
@@ -162,6 +168,9 @@ Val Builder::select(Val predicate, Val on_true, Val on_false) {
     Vals with_first = broadcast_pair(predicate, pair[0]);
     predicate = with_first[0];
     pair = {with_first[1], expand(pair[1], with_first[1].dims())};
+  }
+  if (moves_as_bits(pair[0].dtype())) {
+    return from_bits(select(predicate, bits_of(pair[0]), bits_of(pair[1])));
   }
   return append("stablehlo.select " + name_list({predicate, pair[0], pair[1]}) + " : " +
                     type_list({predicate.type(), pair[0].type()}),
@@ -239,7 +248,31 @@ Val Builder::convert(Val x, DType dtype) {
     // XLA takes a product with a converted one for a choice: infinity times false would be zero.
     return select(x, full(1.0, {dtype, x.dims()}), full(0.0, {dtype, x.dims()}));
   }
+  if (moves_as_bits(dtype) && from == DType::Float) {
+    return rounded_to_bfloat16(x);
+  }
   return emit("convert", {x}, {dtype, x.dims()});
+}
+
+// As XLA-CPU does it, in three quarters of its instructions: NaN loses its payload.
+Val Builder::rounded_to_bfloat16(Val x) {
+  const TensorType whole{DType::UInt32, x.dims()};
+  auto number = [&](int64_t value) { return full(Number::of(value), whole); };
+  Val bits = bitcast_convert(x, whole);
+  Val odd = binary("and", binary("shift_right_logical", bits, number(16)), number(1));
+  Val rounded = binary("add", binary("add", bits, number(0x7FFF)), odd);
+  return upper_half(select(compare("NE", x, x), number(0x7FC00000), rounded));
+}
+
+Val Builder::upper_half(Val bits) {
+  Val half = binary("shift_right_logical", bits, full(Number::of(int64_t{16}), bits.type()));
+  return from_bits(emit("convert", {half}, {DType::UInt16, half.dims()}));
+}
+
+// One of both, which is a bfloat16 as they are.
+Val Builder::choose_bfloat16(std::string_view op, Val x, Val y) {
+  Val chosen = binary(op, convert(x, DType::Float), convert(y, DType::Float));
+  return upper_half(bitcast_convert(chosen, {DType::UInt32, chosen.dims()}));
 }
 
 Val Builder::bitcast_convert(Val x, const TensorType& type) {
@@ -270,12 +303,14 @@ Val Builder::div(Val x, Val y) {
 
 Val Builder::maximum(Val x, Val y) {
   Vals pair = broadcast_pair(x, y);
-  return binary("maximum", pair[0], pair[1]);
+  return moves_as_bits(x.dtype()) ? choose_bfloat16("maximum", pair[0], pair[1])
+                                  : binary("maximum", pair[0], pair[1]);
 }
 
 Val Builder::minimum(Val x, Val y) {
   Vals pair = broadcast_pair(x, y);
-  return binary("minimum", pair[0], pair[1]);
+  return moves_as_bits(x.dtype()) ? choose_bfloat16("minimum", pair[0], pair[1])
+                                  : binary("minimum", pair[0], pair[1]);
 }
 
 Val Builder::logical_and(Val x, Val y) {
