@@ -54,6 +54,20 @@ Val scatter_reduced(Builder& b, ScatterInto scatter, Val x, int64_t dim, Val ind
 
 // ---- scatter ------------------------------------------------------------------------------------
 
+// Whether at most one element of each line along `dim` is written, and all of x has to be written
+// anyway: a choice for each element, which fuses, instead of one write after another.
+bool is_choice(Builder& b, Val x, int64_t dim, Val index) {
+  Dims lines = x.dims();
+  lines[dim] = 1;
+  return b.is_constant(x) && index.dims() == lines;
+}
+
+Val chosen_along(Builder& b, Val x, int64_t dim, Val index, Val updates, Combine combine) {
+  Val position = b.iota({index.dtype(), x.dims()}, dim);
+  Val chosen = b.compare("EQ", position, b.expand(index, x.dims()));
+  return b.select(chosen, combiner(combine)(b, {x, b.expand(updates, x.dims())})[0], x);
+}
+
 // `source` is argument 3, a tensor or a number.
 void scatter_elements(LowerContext& c, bool source_is_number, Reduction reduction,
                       bool include_self) {
@@ -72,7 +86,9 @@ void scatter_elements(LowerContext& c, bool source_is_number, Reduction reductio
       updates = b.slice(updates, Dims(index.rank(), 0), index.dims(), Dims(index.rank(), 1));
     }
     index = wrap_negative(b, index, x.dim(dim));
-    x = scatter_reduced(b, scatter_along, x, dim, index, updates, reduction, include_self);
+    x = include_self && !reduction.mean && is_choice(b, x, dim, index)
+            ? chosen_along(b, x, dim, index, updates, reduction.combine)
+            : scatter_reduced(b, scatter_along, x, dim, index, updates, reduction, include_self);
   }
   c.set(0, b.convert(b.reshape(x, c.output(0).sizes), c.output(0).dtype));
 }

@@ -11,6 +11,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <vector>
 
 namespace torch_xla::stablehlo {
@@ -112,6 +113,7 @@ class Builder {
   Val constant(double value, DType dtype);  // 0-d; NaN and infinities allowed
   Val full(double value, const TensorType& type);
   Val full(Number value, const TensorType& type);
+  bool is_constant(Val x);  // one of the above
   Val ints(Ints values, DType dtype = DType::Long);  // 1-d
   Val iota(const TensorType& type, int64_t dim);
   Val lowest(DType dtype);   // -inf, or the smallest integer, or false
@@ -214,6 +216,7 @@ class Builder {
     std::vector<int64_t> aliases;  // output per parameter, -1: none
     std::map<size_t, std::string> parameter_shardings, result_shardings;
     int32_t next_id = 0, next_argument = -1;
+    std::unordered_set<int32_t> constants;
     int indent = 2;
   };
   Val make(const TensorType& type);

@@ -26,10 +26,14 @@ Val Builder::full(Number value, const TensorType& type) {
     // An empty dense<> attribute has its own syntax; a broadcast has none.
     return broadcast_in_dim(constant(value, type.dtype), type.dims, {});
   }
-  return append(
+  Val result = append(
       "stablehlo.constant dense<" + number_text(value, type.dtype) + "> : " + type_string(type),
       {type})[0];
+  open().constants.insert(result.id_);
+  return result;
 }
+
+bool Builder::is_constant(Val x) { return open().constants.count(x.id_) != 0; }
 
 Val Builder::full(double value, const TensorType& type) { return full(Number::of(value), type); }
 
