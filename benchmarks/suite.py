@@ -71,12 +71,16 @@ def worker(workload: str, contender: str) -> None:
     answer_turns(Case(contender, step))
 
 
-def contend(workload: str, name: str) -> Contender:
+def contend(
+    workload: str, name: str, before: tuple[str, ...] = (), **environment: str
+) -> Contender:
+    """`before`: what starts the interpreter."""
     cache = tempfile.mkdtemp(prefix="suite_")
     runs = {} if workload in TINY else {"TORCH_XLA_TIER_RUNS": "2"}
     return Contender(
-        name, sys.executable, __file__, "--worker", workload, name,
-        TORCH_XLA_CACHE_DIR=cache, TORCHINDUCTOR_CACHE_DIR=cache, TORCH_XLA_PROGRESS="0", **runs,
+        name, *before, sys.executable, __file__, "--worker", workload, name,
+        TORCH_XLA_CACHE_DIR=cache, TORCHINDUCTOR_CACHE_DIR=cache, TORCH_XLA_PROGRESS="0",
+        **runs, **environment,
     )  # fmt: skip
 
 

@@ -118,7 +118,7 @@ void Execution::compute(const std::string& name, std::optional<size_t>& culprit)
   try {
     VariantPtr variant = structure->choose(*graph_, name, options);
     if (variant == nullptr) {
-      if (interpret_now(name, culprit)) {
+      if (interpret_now(name, culprit, structure->stays_interpreted(options))) {
         return;
       }
       structure->give_up_interpreting();
@@ -202,7 +202,8 @@ void Execution::run_pieces(std::vector<Piece> pieces, const std::string& name) {
 }
 
 // False: an operation needs a program.
-bool Execution::interpret_now(const std::string& name, std::optional<size_t>& culprit) {
+bool Execution::interpret_now(const std::string& name, std::optional<size_t>& culprit,
+                              bool own_kernels) {
   metrics::Timed executed(metrics::metric("ExecuteTime"));
   metrics::Timed timed(metrics::metric("InterpretTime"));
   timeline::Scope span(timeline::Kind::Interpret, name, static_cast<int64_t>(graph_->nodes.size()));
@@ -217,7 +218,8 @@ bool Execution::interpret_now(const std::string& name, std::optional<size_t>& cu
                   {.memory = &pjrt::device_memory(device_),
                    .failed = [&](size_t node) { culprit = node; },
                    .nothing_fails = [&] { give_up_inputs(); },
-                   .may_be_written = [&](size_t input) { return begins_write(input); }});
+                   .may_be_written = [&](size_t input) { return begins_write(input); },
+                   .own_kernels = own_kernels});
     for (size_t i = 0; i < results.size(); ++i) {
       outputs_[i]->fulfil(std::move(results[i]));
       fulfilled_[i] = true;

@@ -50,7 +50,8 @@ class Execution {
                                       bool edge = false);
   // What several graphs have in common by itself (execution/pieces.h).
   void run_pieces(std::vector<Piece> pieces, const std::string& name);
-  bool interpret_now(const std::string& name, std::optional<size_t>& culprit);
+  bool interpret_now(const std::string& name, std::optional<size_t>& culprit,
+                     bool own_kernels = false);
   // Their memory is the results' from here on.
   void give_up_inputs();
   bool begins_write(size_t input);

@@ -57,16 +57,18 @@ at::Tensor in_its_order(const at::Tensor& matrices) {
 
 }  // namespace
 
+bool is_product_of_onednn(const c10::OperatorHandle& op, at::ScalarType result) {
+  return result == at::kFloat && onednn_has_wider_vectors() &&
+         at::globalContext().userEnabledMkldnn() &&
+         position_of_factors(op.operator_name().name).has_value();
+}
+
 bool multiply_by_onednn(const c10::OperatorHandle& op, const torch::jit::Stack& arguments,
                         const at::Tensor& result) {
-  if (result.scalar_type() != at::kFloat || !onednn_has_wider_vectors() ||
-      !at::globalContext().userEnabledMkldnn()) {
+  if (!is_product_of_onednn(op, result.scalar_type())) {
     return false;
   }
   const std::optional<size_t> first = position_of_factors(op.operator_name().name);
-  if (!first) {
-    return false;
-  }
   const at::Tensor &x = arguments[*first].toTensor(), &y = arguments[*first + 1].toTensor();
   if (!is_worthwhile(x, y)) {
     return false;

@@ -6,6 +6,9 @@
 
 namespace torch_xla {
 
+// Whether these may be the case, and of which result.
+bool is_product_of_onednn(const c10::OperatorHandle& op, at::ScalarType result);
+
 // Writes the result of a call of mm, addmm, bmm or baddbmm. False: nothing was done, because MKL is
 // as fast, or it is another operator.
 bool multiply_by_onednn(const c10::OperatorHandle& op, const torch::jit::Stack& arguments,

@@ -4,6 +4,7 @@
 #include "base/location.h"
 #include "host_ops/draw.h"
 #include "host_ops/host_ops.h"
+#include "host_ops/product.h"
 #include "interpret/control.h"
 #include "interpret/overwritten.h"
 #include "ir/window.h"
@@ -496,7 +497,15 @@ class Interpreter {
           return {std::move(tensors[reused])};
         }
       }
-      results = kernel.run(kernel.arguments(tensors, numbers));
+      torch::jit::Stack arguments = kernel.arguments(tensors, numbers);
+      if (how_.own_kernels && is_product_of_onednn(kernel.op(), signature.outputs[0].dtype)) {
+        const OutputSpec& spec = signature.outputs[0];
+        at::Tensor product = output_tensor(bytes_of(spec.frame), spec);
+        if (multiply_by_onednn(kernel.op(), arguments, product)) {
+          return {std::move(product)};
+        }
+      }
+      results = kernel.run(std::move(arguments));
     } catch (const c10::Error&) {
       results = run_widened(kernel, tensors, numbers);
     }

@@ -29,6 +29,7 @@ struct Interpretation {
   // Whether an input is about to be nobody else's: its memory may be written to before, if what was
   // there is put back where something fails. Waits for those who read it.
   std::function<bool(size_t)> may_be_written = {};
+  bool own_kernels = false;  // the faster ones that programs call, with other last bits
 };
 
 // `inputs`: the memory of the graph's inputs. They are released at their last use; only what

@@ -3,6 +3,7 @@
 #include "pjrt/wire.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <string>
 #include <thread>
 
@@ -43,6 +44,12 @@ void write_flag(std::string& message, std::string_view name, const std::string& 
   write_entry(message, name, value_message);
 }
 
+// By XLA_FLAGS, which XLA reads itself and options of a program override.
+bool is_given(std::string_view flag) {
+  const char* flags = std::getenv("XLA_FLAGS");
+  return flags != nullptr && std::string_view(flags).find(flag) != std::string_view::npos;
+}
+
 // Vectors of 512 bits, XLA's default is 256. Processors that have them and no instructions for
 // bfloat16 are older, and lower their frequency for them.
 bool has_fast_wide_vectors() {
@@ -65,8 +72,9 @@ std::string encode_platform_flags(std::string_view platform) {
     // More parts than processors compile no faster, and each has memory mappings of its own.
     unsigned parts = std::clamp(std::thread::hardware_concurrency(), 1u, 32u);
     write_flag(message, "xla_cpu_parallel_codegen_split_count", std::to_string(parts));
-    if (has_fast_wide_vectors()) {
-      write_flag(message, "xla_cpu_prefer_vector_width", std::string("512"));
+    constexpr std::string_view kVectorWidth = "xla_cpu_prefer_vector_width";
+    if (has_fast_wide_vectors() && !is_given(kVectorWidth)) {
+      write_flag(message, kVectorWidth, std::string("512"));
     }
   }
   return message;

@@ -85,6 +85,13 @@ TEST(CompileOptionsTest, SetsFlagsOfTheCpu) {
   EXPECT_EQ(encode_compile_options({}, "cpu"), encode_compile_options({}, "tpu") + wanted);
 }
 
+TEST(CompileOptionsTest, LeaveTheUsersFlagsAlone) {
+  setenv("XLA_FLAGS", "--xla_cpu_prefer_vector_width=256", 1);
+  const std::string options = encode_compile_options({}, "cpu");
+  unsetenv("XLA_FLAGS");
+  EXPECT_EQ(options.find("xla_cpu_prefer_vector_width"), std::string::npos);
+}
+
 std::string shape(int64_t type, int64_t dimension) {
   std::string layout, text;
   write_integer(layout, 1, 0);

@@ -177,6 +177,11 @@ VariantPtr Structure::choose(const Graph& graph, const std::string& name,
   return nullptr;
 }
 
+bool Structure::stays_interpreted(const tiers::Options& options) {
+  MutexLock lock(mutex_);
+  return options.policy == Policy::Counted && !compilable_ && is_due(options);
+}
+
 void Structure::give_up_interpreting() {
   MutexLock lock(mutex_);
   interpretable_ = false;

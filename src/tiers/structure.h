@@ -18,6 +18,10 @@ class Structure : public std::enable_shared_from_this<Structure> {
   VariantPtr choose(const Graph& graph, const std::string& name, const tiers::Options& options)
       EXCLUDES(trace_mutex);
 
+  // Whether the interpreter is where this graph stays, after as many runs as come before a program
+  // of another: its kernels need not be eager PyTorch's any more.
+  bool stays_interpreted(const tiers::Options& options) EXCLUDES(trace_mutex);
+
   // From now on there is no other tier than the program: an operation cannot be interpreted.
   void give_up_interpreting();
 

@@ -12,18 +12,21 @@
 namespace torch_xla {
 namespace {
 
-void lower_literal(LowerContext& c) { c.set(0, c.b.constant(c.static_number(0), DType::Float)); }
+void lower_literal(LowerContext& c) { c.set(0, c.b.full(c.static_number(0), c.output(0).frame)); }
 
 // One operation whose number must be a literal.
-Graph graph_of(double number) {
+Graph graph_of(double number, const std::string& op = "test::literal", int64_t elements = 1) {
   Signature signature;
-  signature.op = "test::literal";
+  signature.op = op;
   signature.tier = Tier::Direct;
   signature.lower = &lower_literal;
   signature.arguments = {NumberRef{0}};
   signature.number_kinds = {Number::Kind::Double};
   OutputSpec output;
-  output.frame = {DType::Float, {}};
+  output.frame = {DType::Float, {elements}};
+  output.sizes = {elements};
+  output.strides = {1};
+  output.frame_to_sizes = {0};
   signature.outputs = {output};
   NodePtr node = c10::make_intrusive<Node>();
   node->signature = intern(std::move(signature));
@@ -50,6 +53,22 @@ TEST(StructureTest, KeepsTheProgramsOfTheLastNumbers) {
   EXPECT_EQ(structure->choose(graph_of(39), "test", options), all.back().lock());
   EXPECT_NE(structure->choose(graph_of(0), "test", options), nullptr);
   EXPECT_EQ(alive(), kKept - 1);  // the one made anew is not among them
+}
+
+TEST(StructureTest, KnowsWhenItWillAlwaysBeInterpreted) {
+  constexpr int64_t kMany = 1 << 20;
+  const Graph slower_as_program = graph_of(1, "aten::sum", kMany), other = graph_of(1);
+  tiers::Options options;
+  options.runs = 2;
+  auto structure = std::make_shared<Structure>(), compiled = std::make_shared<Structure>();
+  for (int run = 0; run < 2; ++run) {
+    EXPECT_EQ(structure->choose(slower_as_program, "test", options), nullptr);
+    EXPECT_EQ(compiled->choose(other, "test", options), nullptr);
+    EXPECT_EQ(structure->stays_interpreted(options), run == 1);
+    EXPECT_FALSE(compiled->stays_interpreted(options));
+  }
+  options.policy = tiers::Policy::Never;
+  EXPECT_FALSE(structure->stays_interpreted(options));
 }
 
 }  // namespace
