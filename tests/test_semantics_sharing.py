@@ -238,6 +238,14 @@ def test_arguments_of_a_process(method: str) -> None:
     assert back.get() == ([1.0, 2.0, 3.0], "xla", "xla")
 
 
+def test_memory_that_processes_cannot_share() -> None:
+    layer = nn.Linear(2, 2).to("xla")
+    for share in (layer.share_memory, layer.weight.data.share_memory_):
+        with pytest.raises(NotImplementedError, match=r"share tensor\.cpu\(\)"):
+            share()
+    assert not layer.weight.is_shared()
+
+
 def test_memory_that_grows_by_half_a_complex_number() -> None:
     def program(device: str) -> list[torch.Tensor]:
         empty = torch.ones(2, 0, dtype=torch.complex64, device=device) * 2

@@ -25,7 +25,7 @@ _SERIALIZATION_PRIORITY = 30
 def install() -> None:
     _extend(Tensor, "__deepcopy__", _deepcopy_tensor, _is_plain)
     _extend(Tensor, "_reduce_ex_internal", _reduce_tensor, _has_own_storage)
-    for method in (resize_, clone, _write_file, _set_from_file):
+    for method in (resize_, clone, is_shared, share_memory_, _write_file, _set_from_file):
         _extend(UntypedStorage, method.__name__, method, lambda s: s.device.type == type_name)
     for name in ("__dlpack__", "__dlpack_device__"):
         _extend(Tensor, name, _refuse_dlpack, lambda tensor: tensor.device.type == type_name)
@@ -107,6 +107,18 @@ def resize_(self: UntypedStorage, size: int) -> UntypedStorage:
 def clone(self: UntypedStorage) -> UntypedStorage:
     copied = torch.empty(self.nbytes(), dtype=torch.uint8, device=self.device)
     return copied.untyped_storage().copy_(self)
+
+
+def is_shared(self: UntypedStorage) -> bool:
+    return False
+
+
+def share_memory_(self: UntypedStorage) -> UntypedStorage:
+    """PyTorch's does nothing on any accelerator, since CUDA's processes see the same memory."""
+    raise NotImplementedError(
+        "processes cannot share the memory of an xla tensor, each gets a copy of what it is sent: "
+        "share tensor.cpu(), and copy from it and to it"
+    )
 
 
 def _write_file(self: UntypedStorage, *args: Any) -> None:
