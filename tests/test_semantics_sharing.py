@@ -12,6 +12,7 @@ import torch
 from compare import assert_same, ramp
 from torch import Tensor, nn
 from torch.package import PackageExporter, PackageImporter
+from torch.utils.data import DataLoader, Dataset
 from torch_xla import _XLAC
 
 
@@ -236,6 +237,36 @@ def test_arguments_of_a_process(method: str) -> None:
     process.join(timeout=120)
     assert process.exitcode == 0
     assert back.get() == ([1.0, 2.0, 3.0], "xla", "xla")
+
+
+class Numbers(Dataset[Tensor]):
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, index: int) -> Tensor:
+        return torch.full((2,), index, device="xla")
+
+
+def test_workers_collate_tensors_of_the_device() -> None:
+    for batch in DataLoader(Numbers(), 2, num_workers=1, multiprocessing_context="spawn"):
+        assert (batch.tolist(), batch.device.type) == ([[0, 0], [1, 1]], "xla")
+
+
+def test_storages_made_for_the_device() -> None:
+    assert torch.UntypedStorage([1, 2], device="xla").tolist() == [1, 2]
+    assert torch.UntypedStorage(3, device="xla").device.type == "xla"
+    assert torch.UntypedStorage([1, 2]).to(device="xla").tolist() == [1, 2]
+    swapped = torch.arange(2, dtype=torch.int16, device="xla")
+    swapped.untyped_storage().byteswap(torch.int16)
+    assert swapped.tolist() == [0, 256]
+
+
+def test_memory_that_processes_cannot_share() -> None:
+    layer = nn.Linear(2, 2).to("xla")
+    for share in (layer.share_memory, layer.weight.data.share_memory_):
+        with pytest.raises(NotImplementedError, match=r"share tensor\.cpu\(\)"):
+            share()
+    assert not layer.weight.is_shared()
 
 
 def test_memory_that_grows_by_half_a_complex_number() -> None:

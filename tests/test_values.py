@@ -130,6 +130,20 @@ def test_integers(dtype: torch.dtype) -> None:
     compare(cases())
 
 
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+def test_bits_of_truncated_integers(dtype: torch.dtype) -> None:
+    left, right = torch.arange(-9, 9), torch.arange(18) * 7
+
+    def cases() -> Iterator[tuple[str, Program, tuple[Tensor, ...]]]:
+        for name in BITWISE:
+            f = function(name)
+            yield name, lambda x, y, f=f: f(x.to(dtype), y.to(dtype)), (left, right)
+            yield f"{name} not", lambda x, y, f=f: f(~x.to(dtype), ~y.to(dtype)), (left, right)
+            yield f"{name} short", lambda x, y, f=f: f(x.to(dtype), y.short()), (left, right)
+
+    compare(cases())
+
+
 @pytest.mark.filterwarnings("ignore:Casting complex values")
 @pytest.mark.parametrize("source", [torch.float32, torch.bfloat16, torch.complex64], ids=str)
 def test_casts(source: torch.dtype) -> None:

@@ -35,6 +35,23 @@ void lower_bitwise(LowerContext& c) {
 }
 const char* const kAnd = "and";
 const char* const kOr = "or";
+
+// XLA's compiler crashes where both sides of an `and` or `or` have just been truncated from wider
+// integers, as in `x.int() & y.int()`. It does not look through this for y; LLVM finds that it is
+// y.
+Val opaque(Builder& b, Val y) {
+  Val one = b.full(1.0, y.type());
+  Val more = b.binary("add", b.binary("maximum", y, one), b.binary("minimum", y, one));
+  return b.binary("subtract", more, one);
+}
+
+template <const char* const& kOp>
+void lower_and_or(LowerContext& c) {
+  DType dtype = c.output(0).dtype;
+  auto [x, y] = broadcast_pair(c, dtype);
+  bool is_narrow = dtype != DType::Bool && c10::elementSize(dtype) < sizeof(int64_t);
+  c.set(0, c.b.binary(kOp, x, is_narrow ? opaque(c.b, y) : y));
+}
 const char* const kXor = "xor";
 const char* const kShiftLeft = "shift_left";
 
@@ -182,8 +199,8 @@ void register_logic(LowerTable& table) {
     set("le" + suffix, lower_compare<kLe>);
     set("gt" + suffix, lower_compare<kGt>);
     set("ge" + suffix, lower_compare<kGe>);
-    set("bitwise_and" + suffix, lower_bitwise<kAnd>);
-    set("bitwise_or" + suffix, lower_bitwise<kOr>);
+    set("bitwise_and" + suffix, lower_and_or<kAnd>);
+    set("bitwise_or" + suffix, lower_and_or<kOr>);
     set("bitwise_xor" + suffix, lower_bitwise<kXor>);
     set("masked_fill" + suffix, lower_masked_fill);
   }

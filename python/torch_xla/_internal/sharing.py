@@ -25,8 +25,9 @@ _SERIALIZATION_PRIORITY = 30
 def install() -> None:
     _extend(Tensor, "__deepcopy__", _deepcopy_tensor, _is_plain)
     _extend(Tensor, "_reduce_ex_internal", _reduce_tensor, _has_own_storage)
-    for method in (resize_, clone, _write_file, _set_from_file):
+    for method in (resize_, clone, byteswap, is_shared, share_memory_, _write_file, _set_from_file):
         _extend(UntypedStorage, method.__name__, method, lambda s: s.device.type == type_name)
+    UntypedStorage.__new__ = _new_storage  # type: ignore[assignment]
     for name in ("__dlpack__", "__dlpack_device__"):
         _extend(Tensor, name, _refuse_dlpack, lambda tensor: tensor.device.type == type_name)
     _share_through_dlpack()
@@ -99,6 +100,16 @@ def _reduce_tensor(self: Tensor, proto: int) -> tuple[Any, ...]:
     )
 
 
+def _new_storage(kind: type, *arguments: Any, **options: Any) -> UntypedStorage:
+    """DataLoader's workers collate into such storages."""
+    device = options.get("device")
+    of_ours = device is not None and torch.device(device).type == type_name
+    made: UntypedStorage = torch._C.StorageBase.__new__(
+        kind, *arguments, **({} if of_ours else options)
+    )
+    return _bytes_of(made).to(device).untyped_storage() if of_ours else made
+
+
 def resize_(self: UntypedStorage, size: int) -> UntypedStorage:
     _XLAC.resize_storage(_bytes_of(self), size)
     return self
@@ -107,6 +118,24 @@ def resize_(self: UntypedStorage, size: int) -> UntypedStorage:
 def clone(self: UntypedStorage) -> UntypedStorage:
     copied = torch.empty(self.nbytes(), dtype=torch.uint8, device=self.device)
     return copied.untyped_storage().copy_(self)
+
+
+def byteswap(self: UntypedStorage, dtype: torch.dtype) -> None:
+    contents = self.cpu()  # type: ignore[no-untyped-call]
+    contents.byteswap(dtype)
+    self.copy_(contents)
+
+
+def is_shared(self: UntypedStorage) -> bool:
+    return False
+
+
+def share_memory_(self: UntypedStorage) -> UntypedStorage:
+    """PyTorch's does nothing on any accelerator, since CUDA's processes see the same memory."""
+    raise NotImplementedError(
+        "processes cannot share the memory of an xla tensor, each gets a copy of what it is sent: "
+        "share tensor.cpu(), and copy from it and to it"
+    )
 
 
 def _write_file(self: UntypedStorage, *args: Any) -> None:
