@@ -113,7 +113,7 @@ class Builder {
   Val constant(double value, DType dtype);  // 0-d; NaN and infinities allowed
   Val full(double value, const TensorType& type);
   Val full(Number value, const TensorType& type);
-  bool is_constant(Val x);  // one of the above
+  bool is_constant(Val x);                           // one of the above
   Val ints(Ints values, DType dtype = DType::Long);  // 1-d
   Val iota(const TensorType& type, int64_t dim);
   Val lowest(DType dtype);   // -inf, or the smallest integer, or false
