@@ -141,7 +141,7 @@ def test_what_interpreted_runs_needed_is_given_back() -> None:
         TORCH_XLA_TIER_RUNS="4",
         TORCH_XLA_PROGRESS="0",
     )
-    assert int(left) < 120  # the program's own temporary memory
+    assert int(left) < 160  # the program's own temporary memory, where it is not in use again
 
 
 def test_shapes_without_end_are_forgotten() -> None:
