@@ -376,7 +376,8 @@ class Interpreter {
     memories = run_computation(*signature.computation, std::move(memories),
                                {.memory = how_.memory,
                                 .numbers = numbers,
-                                .nothing_fails = last_to_fail ? how_.nothing_fails : nullptr});
+                                .nothing_fails = last_to_fail ? how_.nothing_fails : nullptr,
+                                .own_kernels = how_.own_kernels});
     NodeValues results;
     for (size_t i = 0; i < memories.size(); ++i) {
       results.push_back(frame_tensor(std::move(memories[i]), signature.outputs[i].frame));

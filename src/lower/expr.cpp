@@ -60,7 +60,7 @@ Expr scalar(LowerContext& c, size_t i) {
 }
 
 void finish(LowerContext& c, Expr value, size_t output) {
-  c.set(output, c.b.convert(value.value(), c.output(output).dtype));
+  c.set(output, c.b.rounded(value.value(), c.output(output).dtype));
 }
 
 }  // namespace torch_xla

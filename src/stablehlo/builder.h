@@ -130,6 +130,8 @@ class Builder {
   // PyTorch's semantics: float -> bool is x != 0, float -> integer is that of the CPU.
   Val convert(Val x, DType dtype);
   Val bitcast_convert(Val x, const TensorType& type);
+  // The same as a conversion, for what was computed element by element.
+  Val rounded(Val x, DType dtype);
   Val complex(Val real, Val imag);
   Val real(Val x);
   Val imag(Val x);
@@ -206,7 +208,6 @@ class Builder {
   Val bits_of(Val x) { return bitcast_convert(x, {DType::UInt16, x.dims()}); }
   Val from_bits(Val x) { return bitcast_convert(x, {DType::BFloat16, x.dims()}); }
   Val to_integer(Val x, DType dtype);
-  Val rounded_to_bfloat16(Val x);
   Val upper_half(Val bits);  // of 32: a bfloat16's
   Val choose_bfloat16(std::string_view op, Val x, Val y);
   struct Function {

@@ -252,14 +252,16 @@ Val Builder::convert(Val x, DType dtype) {
     // XLA takes a product with a converted one for a choice: infinity times false would be zero.
     return select(x, full(1.0, {dtype, x.dims()}), full(0.0, {dtype, x.dims()}));
   }
-  if (moves_as_bits(dtype) && from == DType::Float) {
-    return rounded_to_bfloat16(x);
-  }
   return emit("convert", {x}, {dtype, x.dims()});
 }
 
-// As XLA-CPU does it, in three quarters of its instructions: NaN loses its payload.
-Val Builder::rounded_to_bfloat16(Val x) {
+// Of bfloat16 as XLA-CPU does it, in three quarters of its instructions: NaN loses its payload. Of
+// few numbers the instructions do not matter, and XLA fuses a conversion with more.
+Val Builder::rounded(Val x, DType dtype) {
+  constexpr int64_t kMany = 1 << 14;
+  if (!moves_as_bits(dtype) || x.dtype() != DType::Float || x.numel() < kMany) {
+    return convert(x, dtype);
+  }
   const TensorType whole{DType::UInt32, x.dims()};
   auto number = [&](int64_t value) { return full(Number::of(value), whole); };
   Val bits = bitcast_convert(x, whole);
