@@ -209,7 +209,7 @@ class Builder {
   Val from_bits(Val x) { return bitcast_convert(x, {DType::BFloat16, x.dims()}); }
   Val to_integer(Val x, DType dtype);
   Val upper_half(Val bits);  // of 32: a bfloat16's
-  Val choose_bfloat16(std::string_view op, Val x, Val y);
+  Val choose(std::string_view op, Val x, Val y);
   struct Function {
     std::string name, body;
     bool is_public = false;

@@ -275,9 +275,13 @@ Val Builder::upper_half(Val bits) {
   return from_bits(emit("convert", {half}, {DType::UInt16, half.dims()}));
 }
 
-// One of both, which is a bfloat16 as they are.
-Val Builder::choose_bfloat16(std::string_view op, Val x, Val y) {
-  Val chosen = binary(op, convert(x, DType::Float), convert(y, DType::Float));
+// One of both, which of bfloat16 is one as they are.
+Val Builder::choose(std::string_view op, Val x, Val y) {
+  Vals pair = broadcast_pair(x, y);
+  if (!moves_as_bits(x.dtype())) {
+    return binary(op, pair[0], pair[1]);
+  }
+  Val chosen = binary(op, convert(pair[0], DType::Float), convert(pair[1], DType::Float));
   return upper_half(bitcast_convert(chosen, {DType::UInt32, chosen.dims()}));
 }
 
@@ -307,17 +311,9 @@ Val Builder::div(Val x, Val y) {
   return binary("divide", pair[0], pair[1]);
 }
 
-Val Builder::maximum(Val x, Val y) {
-  Vals pair = broadcast_pair(x, y);
-  return moves_as_bits(x.dtype()) ? choose_bfloat16("maximum", pair[0], pair[1])
-                                  : binary("maximum", pair[0], pair[1]);
-}
+Val Builder::maximum(Val x, Val y) { return choose("maximum", x, y); }
 
-Val Builder::minimum(Val x, Val y) {
-  Vals pair = broadcast_pair(x, y);
-  return moves_as_bits(x.dtype()) ? choose_bfloat16("minimum", pair[0], pair[1])
-                                  : binary("minimum", pair[0], pair[1]);
-}
+Val Builder::minimum(Val x, Val y) { return choose("minimum", x, y); }
 
 Val Builder::logical_and(Val x, Val y) {
   Vals pair = broadcast_pair(x, y);
