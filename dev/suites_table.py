@@ -485,14 +485,26 @@ SUITES = {
         default_device=True,
         tests_a_file=8,
     ),
+    "keras": Suite(
+        """keras/src/layers/**/*_test.py keras/src/losses/*_test.py keras/src/metrics/*_test.py
+        keras/src/optimizers/*_test.py keras/src/ops/*_test.py keras/src/trainers/*_test.py""",
+        environment={"KERAS_BACKEND": "torch", "KERAS_TORCH_DEVICE": "{}"},
+        tests_a_file=3,
+    ),
+    "torchode": Suite("tests/*_test.py", default_device=True, tests_a_file=100),
     "rl": Suite(
-        "test/objectives/test_*.py test/modules/test_*.py",
+        """test/objectives/test_*.py test/modules/test_*.py test/rb/test_*.py
+        test/transforms/test_*.py""",
         theirs={
             "test_dreamer_world_model": "its environment's data are on the CPU",
             "test_forward_shapes_and_backward": "its data are on the CPU by name",
             "test_value_norm_round_trip": "its data are on the CPU by name",
             "test_shared_params": "it asks for parameters on the CPU",
             "test_qmix": "its model is on the CPU by name",
+            "(in aten::": "its storage or its environment is on the CPU by name",
+            "for generator but found 'cpu'": "its generator is the CPU's",
+            "test_error_maxwriter": "its storage is on the CPU by name",
+            "EOFError": "its environments start in forked processes, which the CPU alone allows",
         },
         default_device=True,
         constants="torchrl.testing.get_default_devices torchrl.testing.get_available_devices",

@@ -53,6 +53,19 @@ def test_importing_the_package_stays_cheap(fresh_python):
 
 
 @pytest.mark.parametrize(
+    "module",
+    ["core.xla_model", "debug.metrics", "distributed.xla_multiprocessing", "utils.utils"],
+)
+def test_modules_are_there_once_the_package_is_imported(module, fresh_python):
+    program = f"import torch_xla; print(torch_xla.{module}.__name__)"
+    assert fresh_python(program).strip() == f"torch_xla.{module}"
+
+
+def test_a_module_that_is_not_there_is_no_attribute():
+    assert not hasattr(importlib.import_module("torch_xla.core"), "xla_modle")
+
+
+@pytest.mark.parametrize(
     ("name", "parameters"),
     [
         ("core.xla_model.reduce_scatter", "channel_id use_global_device_ids"),

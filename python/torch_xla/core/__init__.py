@@ -1,1 +1,5 @@
 """The programming interface of PyTorch/XLA: `xla_model` and `functions`."""
+
+from torch_xla._internal.submodules import on_first_use
+
+__getattr__ = on_first_use(__name__)

@@ -1,1 +1,5 @@
 """Loading data to devices and running on several of them."""
+
+from torch_xla._internal.submodules import on_first_use
+
+__getattr__ = on_first_use(__name__)
