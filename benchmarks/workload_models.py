@@ -121,3 +121,62 @@ class GraphNetwork(nn.Module):
             x = own(x) + sent(messages / self.ends)
             x = x if i else F.relu(x)
         return x
+
+
+class InvertedResidual(nn.Module):
+    """Wide inside, by channels; a gate that sees the whole image weighs these."""
+
+    def __init__(self, channels: int, out: int, kernel: int, stride: int, wider: int = 6):
+        super().__init__()
+        inside = channels * wider
+        self.keeps = stride == 1 and channels == out
+        self.widen = self._convolution(channels, inside, 1)
+        self.filter = self._convolution(inside, inside, kernel, stride, inside)
+        self.gate = nn.Sequential(
+            nn.AdaptiveAvgPool2d(1),
+            nn.Conv2d(inside, channels // 4, 1),
+            nn.SiLU(),
+            nn.Conv2d(channels // 4, inside, 1),
+            nn.Sigmoid(),
+        )
+        self.narrow = nn.Sequential(nn.Conv2d(inside, out, 1, bias=False), nn.BatchNorm2d(out))
+
+    @staticmethod
+    def _convolution(channels: int, out: int, kernel: int, stride: int = 1, groups: int = 1):
+        convolution = nn.Conv2d(
+            channels, out, kernel, stride, kernel // 2, groups=groups, bias=False
+        )
+        return nn.Sequential(convolution, nn.BatchNorm2d(out), nn.SiLU())
+
+    def forward(self, x: Tensor) -> Tensor:
+        inside = self.filter(self.widen(x))
+        out = self.narrow(inside * self.gate(inside))
+        return x + out if self.keeps else out
+
+
+def mobile() -> nn.Module:
+    """Convolutions by channels, as in networks for phones."""
+    stages = [(16, 24, 3, 2), (24, 24, 3, 1), (24, 40, 5, 2), (40, 40, 5, 1), (40, 80, 3, 2),
+              (80, 80, 3, 1), (80, 112, 5, 1), (112, 112, 5, 1), (112, 192, 5, 2)]  # fmt: skip
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 3, 2, 1, bias=False),
+        nn.BatchNorm2d(16),
+        nn.SiLU(),
+        *(InvertedResidual(*stage) for stage in stages),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(192, 1000),
+    )
+
+
+class Tagger(nn.Module):
+    """A label for each word, from both sides of it."""
+
+    def __init__(self, vocabulary: int = 4000, size: int = 128, labels: int = 32):
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary, size)
+        self.gru = nn.GRU(size, size, 2, batch_first=True, bidirectional=True)
+        self.head = nn.Linear(2 * size, labels)
+
+    def forward(self, words: Tensor) -> Tensor:
+        return self.head(self.gru(self.embedding(words))[0])

@@ -22,7 +22,7 @@ from models import (  # noqa: E402
     ViT,
     resnet50,
 )
-from workload_models import GraphNetwork, Recommender, UNet  # noqa: E402
+from workload_models import GraphNetwork, Recommender, Tagger, UNet  # noqa: E402
 
 Step = Callable[[], float]
 Batch = tuple[Tensor, Tensor]
@@ -116,6 +116,15 @@ def unet() -> tuple[nn.Module, Batch]:
     return UNet(), (torch.randn(4, 3, 64, 64), torch.randn(4, 3, 64, 64))
 
 
+def mobile() -> tuple[nn.Module, Batch]:
+    return workload_models.mobile(), images(8, 112)
+
+
+def gru() -> tuple[nn.Module, Batch]:
+    words = torch.randint(4000, (16, 48))
+    return Tagger(), (words, words % 32)
+
+
 def recommender() -> tuple[nn.Module, Batch]:
     return Recommender(), (torch.randint(20_000, (512, 16)), torch.randint(2, (512,)))
 
@@ -174,6 +183,8 @@ MODELS: dict[str, Callable[[], tuple[nn.Module, Batch]]] = {
     "lstm": lstm,
     "bert": bert,
     "unet": unet,
+    "mobile": mobile,
+    "gru": gru,
     "recommender": recommender,
     "graph": graph,
     "mlp": mlp,

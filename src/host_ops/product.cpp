@@ -4,9 +4,11 @@
 
 #include <ATen/Context.h>
 #include <ATen/Tensor.h>
+#include <ATen/ops/mm.h>
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 // PyTorch's call of oneDNN: result = beta * result + alpha * x @ y. No header of its says so; a
 // PyTorch without oneDNN has none.
@@ -32,6 +34,13 @@ bool onednn_has_wider_vectors() {
 #endif
 }
 
+bool onednn_takes(at::ScalarType dtype) {
+  return dtype == at::kFloat && onednn_has_wider_vectors() &&
+         at::globalContext().userEnabledMkldnn();
+}
+
+thread_local bool own_products = false;
+
 // Of the left factor.
 std::optional<size_t> position_of_factors(const std::string& name) {
   if (name == "aten::mm" || name == "aten::bmm") {
@@ -55,35 +64,60 @@ at::Tensor in_its_order(const at::Tensor& matrices) {
   return transposed ? matrices.mT().contiguous().mT() : matrices;
 }
 
-}  // namespace
-
-bool is_product_of_onednn(const c10::OperatorHandle& op, at::ScalarType result) {
-  return result == at::kFloat && onednn_has_wider_vectors() &&
-         at::globalContext().userEnabledMkldnn() &&
-         position_of_factors(op.operator_name().name).has_value();
-}
-
-bool multiply_by_onednn(const c10::OperatorHandle& op, const torch::jit::Stack& arguments,
-                        const at::Tensor& result) {
-  if (!is_product_of_onednn(op, result.scalar_type())) {
-    return false;
-  }
-  const std::optional<size_t> first = position_of_factors(op.operator_name().name);
-  const at::Tensor &x = arguments[*first].toTensor(), &y = arguments[*first + 1].toTensor();
-  if (!is_worthwhile(x, y)) {
+// One product instead of one for each batch, where all batches have the same right factor: weights
+// that PyTorch expanded to the batches of their input.
+bool multiply_as_one(const at::Tensor& x, const at::Tensor& y, const at::Tensor& result) {
+  if (y.dim() != 3 || y.size(0) < 2 || y.stride(0) != 0 || !result.is_contiguous()) {
     return false;
   }
   PlainDispatch guard;
-  float beta = 0, alpha = 1;
-  if (*first == 1) {
-    beta = arguments[3].toScalar().toFloat();
-    alpha = arguments[4].toScalar().toFloat();
-    if (beta != 0) {
-      result.copy_(arguments[0].toTensor().expand_as(result));
-    }
+  const at::Tensor rows = x.reshape({-1, x.size(2)}), matrix = y.select(0, 0);
+  at::Tensor products = result.view({-1, result.size(2)});
+  if (!multiply_by_onednn(rows, matrix, products)) {
+    at::mm_out(products, rows, matrix);
   }
+  return true;
+}
+
+}  // namespace
+
+bool is_product_of_onednn(const c10::OperatorHandle& op, at::ScalarType result) {
+  return onednn_takes(result) && position_of_factors(op.operator_name().name).has_value();
+}
+
+bool multiply_by_onednn(const at::Tensor& x, const at::Tensor& y, const at::Tensor& result,
+                        float beta, float alpha) {
+  if (!onednn_takes(result.scalar_type()) || !is_worthwhile(x, y)) {
+    return false;
+  }
+  PlainDispatch guard;
   at::native::mkldnn_matmul(in_its_order(x), in_its_order(y), result, beta, alpha);
   return true;
 }
+
+bool multiply_faster(const c10::OperatorHandle& op, const torch::jit::Stack& arguments,
+                     const at::Tensor& result) {
+  const std::optional<size_t> first = position_of_factors(op.operator_name().name);
+  if (!first) {
+    return false;
+  }
+  const at::Tensor &x = arguments[*first].toTensor(), &y = arguments[*first + 1].toTensor();
+  if (*first == 0) {
+    return multiply_as_one(x, y, result) || multiply_by_onednn(x, y, result);
+  }
+  const float beta = arguments[3].toScalar().toFloat(), alpha = arguments[4].toScalar().toFloat();
+  if (!onednn_takes(result.scalar_type()) || !is_worthwhile(x, y)) {
+    return false;
+  }
+  if (beta != 0) {
+    PlainDispatch guard;
+    result.copy_(arguments[0].toTensor().expand_as(result));
+  }
+  return multiply_by_onednn(x, y, result, beta, alpha);
+}
+
+OwnProducts::OwnProducts(bool wanted) : before_(std::exchange(own_products, wanted)) {}
+OwnProducts::~OwnProducts() { own_products = before_; }
+bool OwnProducts::wanted() { return own_products; }
 
 }  // namespace torch_xla

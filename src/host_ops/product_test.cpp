@@ -47,7 +47,7 @@ Tensor factor(std::optional<int64_t> batches, int64_t rows, int64_t columns, int
 void expect_product(const char* name, const Stack& arguments, const Tensor& result) {
   Stack whole = arguments;
   op(name).callBoxed(&whole);
-  ASSERT_TRUE(multiply_by_onednn(op(name), arguments, result)) << name;
+  ASSERT_TRUE(multiply_faster(op(name), arguments, result)) << name;
   EXPECT_TRUE(result.allclose(whole[0].toTensor(), 1e-4, 1e-4)) << name;
 }
 
@@ -84,17 +84,29 @@ INSTANTIATE_TEST_SUITE_P(Layouts, Products,
                          testing::Combine(testing::Range(0, 4), testing::Range(0, 4),
                                           testing::Bool()));
 
+TEST(ProductsOfExpandedWeights, AreOne) {
+  for (torch::Dtype dtype : {torch::kFloat, torch::kBFloat16, torch::kDouble}) {
+    const Tensor x = torch::randn({8, 6, 16}).to(dtype).transpose(0, 1);
+    const Tensor y = torch::randn({16, 32}).to(dtype).expand({6, 16, 32});
+    Tensor result = torch::full({6, 8, 32}, NAN, dtype);
+    ASSERT_TRUE(multiply_faster(op("aten::bmm"), {x, y}, result)) << dtype;
+    EXPECT_TRUE(result.allclose(x.bmm(y), 1e-2, 1e-2)) << dtype;
+  }
+  const Tensor x = torch::randn({6, 8, 16}), y = torch::randn({6, 16, 32});
+  EXPECT_FALSE(multiply_faster(op("aten::bmm"), {x, y}, torch::empty({6, 8, 32})));
+}
+
 TEST(ProductsOfOthers, AreLeftAlone) {
   const Tensor x = torch::randn({256, 256}), small = torch::randn({16, 16});
   const Tensor column = torch::randn({1024, 4096});
-  EXPECT_FALSE(multiply_by_onednn(op("aten::relu"), {x}, x.clone()));
-  EXPECT_FALSE(multiply_by_onednn(op("aten::mm"), {small, small}, small.clone()));
-  EXPECT_FALSE(multiply_by_onednn(op("aten::mm"), {column, torch::randn({4096, 1})},
-                                  torch::empty({1024, 1})));
+  EXPECT_FALSE(multiply_faster(op("aten::relu"), {x}, x.clone()));
+  EXPECT_FALSE(multiply_faster(op("aten::mm"), {small, small}, small.clone()));
+  EXPECT_FALSE(
+      multiply_faster(op("aten::mm"), {column, torch::randn({4096, 1})}, torch::empty({1024, 1})));
   const Tensor wide = x.to(torch::kDouble);
-  EXPECT_FALSE(multiply_by_onednn(op("aten::mm"), {wide, wide}, wide.clone()));
+  EXPECT_FALSE(multiply_faster(op("aten::mm"), {wide, wide}, wide.clone()));
   at::globalContext().setUserEnabledMkldnn(false);
-  EXPECT_FALSE(multiply_by_onednn(op("aten::mm"), {x, x}, x.clone()));
+  EXPECT_FALSE(multiply_faster(op("aten::mm"), {x, x}, x.clone()));
   at::globalContext().setUserEnabledMkldnn(true);
 }
 

@@ -194,6 +194,7 @@ class Interpreter {
 
   std::vector<c10::Storage> run() {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
+    OwnProducts own_products(how_.own_kernels);
     try {
       run_nodes();
       if (!overwritten_.is_empty()) {
@@ -502,7 +503,7 @@ class Interpreter {
       if (how_.own_kernels && is_product_of_onednn(kernel.op(), signature.outputs[0].dtype)) {
         const OutputSpec& spec = signature.outputs[0];
         at::Tensor product = output_tensor(bytes_of(spec.frame), spec);
-        if (multiply_by_onednn(kernel.op(), arguments, product)) {
+        if (multiply_faster(kernel.op(), arguments, product)) {
           return {std::move(product)};
         }
       }

@@ -2,6 +2,7 @@
 // zero?): the same gradients without a read, so that a backward pass neither cuts the graph nor
 // fails in a trace.
 #include "record/registration.h"
+#include "record/transformed.h"
 #include "trace/tensor.h"
 
 #include <ATen/ATen.h>
@@ -164,14 +165,6 @@ struct CumulativeProduct : torch::autograd::Function<CumulativeProduct> {
     return {gradient.to(saved[0].scalar_type()), Tensor(), Tensor()};
   }
 };
-
-// Forward-mode derivatives and functorch's transformations have PyTorch's formulas, and read
-// nothing on the host there.
-bool is_transformed(const Tensor& input) {
-  const c10::DispatchKeySet included = c10::impl::tls_local_dispatch_key_set().included_;
-  return included.has(c10::DispatchKey::FuncTorchDynamicLayerFrontMode) ||
-         input._fw_grad(/*level=*/0).defined();
-}
 
 // PyTorch's own autograd kernel of the operator.
 template <typename Operator, typename... Arguments>

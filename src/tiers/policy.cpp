@@ -27,6 +27,12 @@ double runs_of(const Control& control) {
   }
 }
 
+// oneDNN's layers and ours (record/rnn.cpp), and their gradients.
+bool is_recurrent(const Signature& signature) {
+  return signature.op.find("::mkldnn_rnn_layer") != std::string::npos ||
+         signature.op.starts_with("torch_xla::recurrent_layer");
+}
+
 // `runs`: how often the graph's operations run.
 void add(const Graph& graph, double runs, Estimate& total) {
   for (const GraphNode& entry : graph.nodes) {
@@ -45,7 +51,7 @@ void add(const Graph& graph, double runs, Estimate& total) {
     total.runs += runs;
     ++total.operations;
     total.modules += signature.op == "torch_xla::stablehlo" ? 1 : 0;
-    total.recurrent = total.recurrent || signature.op.find("mkldnn_rnn_layer") != std::string::npos;
+    total.recurrent = total.recurrent || is_recurrent(signature);
     total.moving += runs * moving(signature);
   }
 }
