@@ -235,3 +235,20 @@ def test_xla_flags_that_the_plugin_does_not_know_are_left_out(
     value, warned = fresh_python(program, XLA_FLAGS="xla_nonsense").splitlines()
     assert value == "2.0"
     assert "XLA_FLAGS has the value 'xla_nonsense', which is left out" in warned
+
+
+def test_what_the_plugin_is_told_stays_with_it(fresh_python: Callable[..., str]) -> None:
+    """Our flags of the compiler's are nobody else's, and a user's own are kept."""
+    program = (
+        "import os, subprocess, sys\n"
+        "import torch, torch_xla\n"
+        "torch.ones(2, device='xla').sum().item()\n"
+        "child = 'import os; print(os.environ.get(\"XLA_FLAGS\"))'\n"
+        "print(os.environ.get('XLA_FLAGS'))\n"
+        "subprocess.run([sys.executable, '-c', child], check=True)"
+    )
+    assert fresh_python(program).splitlines() == ["None", "None"]
+    flag = "--xla_cpu_enable_fast_math=false"
+    assert fresh_python(program, XLA_FLAGS=flag).splitlines() == [flag, flag]
+    own = "--xla_backend_extra_options=xla_cpu_disable_new_fusion_emitters"
+    assert fresh_python(program, XLA_FLAGS=own).splitlines() == [own, own]

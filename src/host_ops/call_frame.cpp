@@ -64,6 +64,7 @@ class CallFrame {
       return;
     }
     const Team team(signature_);
+    const OwnProducts own_products;
     if (writes_result_) {
       write_result(std::move(arguments), target(0));
       return;
@@ -131,6 +132,14 @@ class CallFrame {
       write_result(std::move(piece.arguments), target_of(piece.parts[0]));
       return;
     }
+    if (piece.kernel != nullptr) {
+      std::vector<at::Tensor> parts;
+      for (const CallPiece::Part& part : piece.parts) {
+        parts.push_back(target_of(part));
+      }
+      piece.kernel(piece.arguments, parts);
+      return;
+    }
     call_.op().callBoxed(&piece.arguments);
     for (const CallPiece::Part& part : piece.parts) {
       target_of(part).copy_(piece.arguments[part.result].toTensor());
@@ -138,7 +147,7 @@ class CallFrame {
   }
 
   void write_result(torch::jit::Stack arguments, at::Tensor target) const {
-    if (!multiply_by_onednn(call_.op(), arguments, target)) {
+    if (!multiply_faster(call_.op(), arguments, target)) {
       call_.run_into(std::move(arguments), std::move(target));
     }
   }

@@ -1,5 +1,6 @@
 #include "host_ops/divide.h"
 
+#include "host_ops/batch_norm.h"
 #include "host_ops/kernel_call.h"
 
 #include <algorithm>
@@ -127,6 +128,32 @@ std::vector<CallPiece> divide_convolution_backward(const Stack& arguments, int64
   return pieces;
 }
 
+// native_batch_norm_backward(grad_out, input, weight, running_mean, running_var, save_mean,
+//                            save_invstd, train, eps, output_mask)
+std::vector<CallPiece> divide_batch_norm_backward(const Stack& arguments, int64_t threads) {
+  if (!takes_batch_norm_gradient(arguments)) {
+    return {};
+  }
+  const c10::List<bool> wanted = arguments[9].toBoolList();
+  std::vector<CallPiece> pieces;
+  for (Range range : ranges(arguments[1].toTensor().size(1), threads)) {
+    CallPiece piece{arguments, {}, &write_batch_norm_gradient};
+    for (size_t i : {0, 1}) {
+      piece.arguments[i] = narrowed(arguments[i], 1, range);
+    }
+    for (size_t i : {2, 5, 6}) {
+      piece.arguments[i] = narrowed_summand(arguments[i], 1, range);
+    }
+    for (size_t result = 0; result < 3; ++result) {
+      if (wanted[result]) {
+        piece.parts.push_back({result, result == 0 ? 1 : 0, range.start, range.length});
+      }
+    }
+    pieces.push_back(std::move(piece));
+  }
+  return pieces;
+}
+
 // Whether rows of the left factor are divided, or columns of the right one. A kernel may copy what
 // does not lie dense, which parts of what lies the other way do not: if that cannot be helped,
 // the smaller factor.
@@ -229,11 +256,14 @@ std::vector<CallPiece> divide_rows(const c10::OperatorHandle& op, const Stack& a
 
 std::vector<CallPiece> divide(const c10::OperatorHandle& op, const Stack& arguments,
                               int64_t threads) {
+  const std::string& name = op.operator_name().name;
+  if (name == "aten::native_batch_norm_backward") {
+    return divide_batch_norm_backward(arguments, threads);  // faster on one thread, too
+  }
   if (threads < 2) {
     return {};
   }
   std::vector<CallPiece> pieces;
-  const std::string& name = op.operator_name().name;
   if (name == "aten::convolution") {
     pieces = divide_convolution(arguments, threads);
   } else if (name == "aten::convolution_backward") {

@@ -14,8 +14,12 @@ struct CallPiece {
     size_t result = 0;
     int64_t dim = 0, start = 0, length = 0;
   };
+  // Of ours: writes the parts where they are wanted.
+  using Kernel = void (*)(const torch::jit::Stack& arguments, c10::ArrayRef<at::Tensor> parts);
+
   torch::jit::Stack arguments;
   std::vector<Part> parts;
+  Kernel kernel = nullptr;  // null: the operator's, whose results are copied
 };
 
 // The call as pieces for so many threads; empty if it is better not divided.

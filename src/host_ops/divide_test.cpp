@@ -104,6 +104,15 @@ void compare_pieces(const char* name, const Stack& arguments, int64_t threads, b
   }
   std::set<size_t> wanted;
   for (CallPiece& piece : pieces) {
+    if (piece.kernel != nullptr) {
+      std::vector<Tensor> parts;
+      for (const CallPiece::Part& part : piece.parts) {
+        wanted.insert(part.result);
+        parts.push_back(merged[part.result].narrow(part.dim, part.start, part.length));
+      }
+      piece.kernel(piece.arguments, parts);
+      continue;
+    }
     op.callBoxed(&piece.arguments);
     for (const CallPiece::Part& part : piece.parts) {
       wanted.insert(part.result);
@@ -247,6 +256,54 @@ TEST(Divide, AttentionByImagesOrHeads) {
       compare_pieces("aten::_scaled_dot_product_flash_attention_for_cpu_backward", backward, 2,
                      true, 0);
     }
+  }
+}
+
+Stack batch_norm_gradient(const std::vector<int64_t>& sizes, torch::Dtype dtype, bool weighted,
+                          const std::array<bool, 3>& wanted) {
+  const Tensor x = (torch::randn(sizes) + 3).to(dtype), weight = torch::randn({sizes[1]});
+  const Tensor mean = torch::zeros({sizes[1]}), variance = torch::ones({sizes[1]});
+  auto [result, saved_mean, inverse] = torch::native_batch_norm(x, weighted ? weight : Tensor(), {},
+                                                                mean, variance, true, 0.1, 1e-5);
+  return {torch::randn(sizes).to(dtype),
+          x,
+          weighted ? c10::IValue(weight) : c10::IValue(Tensor()),
+          mean,
+          variance,
+          saved_mean,
+          inverse,
+          true,
+          1e-5,
+          c10::List<bool>({wanted[0], wanted[1], wanted[2]})};
+}
+
+TEST(Divide, BatchNormsGradientByChannels) {
+  for (const std::vector<int64_t>& sizes :
+       {std::vector<int64_t>{8, 6, 20, 20}, {3, 40, 13, 13}, {4, 64, 100}, {2, 33, 4, 8, 8}}) {
+    for (int64_t threads : {1, 2, 5}) {
+      compare_pieces("aten::native_batch_norm_backward",
+                     batch_norm_gradient(sizes, torch::kFloat, true, {true, true, true}), threads,
+                     true, 1e-3);
+    }
+    compare_pieces("aten::native_batch_norm_backward",
+                   batch_norm_gradient(sizes, torch::kFloat, false, {true, false, false}), 2, true,
+                   1e-3);
+    compare_pieces("aten::native_batch_norm_backward",
+                   batch_norm_gradient(sizes, torch::kFloat, true, {false, true, true}), 2, true,
+                   1e-3);
+    compare_pieces("aten::native_batch_norm_backward",
+                   batch_norm_gradient(sizes, torch::kBFloat16, true, {true, true, true}), 2, true,
+                   0.03);
+  }
+  Stack few = batch_norm_gradient({8, 6, 2, 2}, torch::kFloat, true, {true, true, true});
+  Stack strided = batch_norm_gradient({8, 6, 20, 20}, torch::kFloat, true, {true, true, true});
+  strided[0] = strided[0].toTensor().contiguous(at::MemoryFormat::ChannelsLast);
+  Stack evaluated = batch_norm_gradient({8, 6, 20, 20}, torch::kFloat, true, {true, true, true});
+  evaluated[7] = false;
+  const auto op =
+      c10::Dispatcher::singleton().findSchemaOrThrow("aten::native_batch_norm_backward", "");
+  for (const Stack& arguments : {few, strided, evaluated}) {
+    EXPECT_TRUE(divide(op, arguments, 2).empty());
   }
 }
 

@@ -56,6 +56,10 @@ struct OutputSpec {
   bool operator==(const OutputSpec&) const = default;
 };
 
+// Of sizes, strides (a dense permutation) and dtype.
+OutputSpec make_output_spec(DType dtype, c10::ArrayRef<int64_t> sizes,
+                            c10::ArrayRef<int64_t> strides);
+
 class LowerContext;
 using LowerFunction = void (*)(LowerContext&);
 struct Computation;

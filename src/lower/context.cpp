@@ -210,7 +210,10 @@ void LowerContext::set(size_t i, Val value) {
   state_.results[i] = in_order ? value : b.transpose(value, spec.frame_to_sizes);
 }
 
-Val LowerContext::frame(size_t operand) { return state_.frames.at(operand); }
+Val LowerContext::frame(size_t operand) {
+  const Val frame = state_.frames.at(operand);
+  return operand < state_.shapes.size() ? b.reshape(frame, state_.shapes[operand]) : frame;
+}
 
 Place LowerContext::place(size_t operand) const {
   Place place{signature_.operands.at(operand), {}};

@@ -467,7 +467,7 @@ void lower_lerp(LowerContext& c) {
 
 void register_arithmetic(LowerTable& table) {
   auto set = [&](const char* name, LowerFunction function, uint32_t flags = kNone) {
-    table[std::string("aten::") + name] = {function, flags};
+    table[std::string("aten::") + name] = {function, flags | kElementwise};
   };
   set("neg", lower_neg);
   set("exp", lower_exp);

@@ -189,7 +189,7 @@ void lower_copy(LowerContext& c) { c.set(0, broadcast_operand(c, 1, c.output(0).
 
 void register_logic(LowerTable& table) {
   auto set = [&](const std::string& name, LowerFunction function, uint32_t flags = kNone) {
-    table["aten::" + name] = {function, flags};
+    table["aten::" + name] = {function, flags | kElementwise};
   };
   for (const char* overload : {".Tensor", ".Scalar"}) {
     std::string suffix = overload;

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/location.h"
+#include "lower/coalesce.h"
 #include "lower/composite.h"
 #include "lower/control.h"
 #include "lower/lower_state.h"
@@ -96,7 +97,7 @@ class ModuleLowering {
     }
     Vals results;
     for (GraphValue output : graph.outputs) {
-      results.push_back(value_of(output));
+      results.push_back(as_recorded(graph, output, value_of(output)));
     }
     return results;
   }
@@ -113,24 +114,43 @@ class ModuleLowering {
                     path_of(scope, location.scope, node.signature->op));
     LowerContext::State state;
     for (size_t i = 0; i < node.operands.size(); ++i) {
-      state.frames.push_back(value_of(graph.operands[entry.first_operand + i]));
+      const GraphValue operand = graph.operands[entry.first_operand + i];
+      state.frames.push_back(value_of(operand));
+      state.shapes.push_back(graph.type(operand).dims);
     }
     for (size_t i = 0; i < node.numbers.size(); ++i) {
       state.numbers.push_back(numbers[entry.first_number + i]);
       if (const int32_t computed = state.numbers[i].value.operand; computed >= 0) {
         state.numbers[i].input =
-            read_window(b_, state.frames[computed], {node.signature->operands[computed], {}});
+            read_window(b_, b_.reshape(state.frames[computed], state.shapes[computed]),
+                        {node.signature->operands[computed], {}});
       }
     }
     Vals results;
     try {
       results = node.signature->tier == Tier::Call
                     ? call(*node.signature, state)
-                    : lower_node(b_, *node.signature, std::move(state), host_calls_);
+                    : lower_plain(graph, *node.signature, std::move(state));
     } catch (const std::exception& error) {
       throw LoweringError("cannot lower " + node_description(node) + ": " + error.what(), n);
     }
     return results;
+  }
+
+  // Elementwise results have fewer dimensions, perhaps: a loop over what XLA gives more again at
+  // its end has these.
+  Val as_recorded(const Graph& graph, GraphValue value, Val lowered) {
+    return b_.reshape(lowered, graph.type(value).dims);
+  }
+
+  Vals lower_plain(const Graph& graph, const Signature& signature, LowerContext::State state) {
+    if (host_calls_ == HostCalls::IfFaster && !is_checked(signature)) {
+      const auto coalescing = coalescing_.try_emplace(&graph, graph).first;
+      if (const std::optional<Signature> joined = coalescing->second.of(signature)) {
+        return lower_node(b_, *joined, std::move(state), host_calls_);
+      }
+    }
+    return lower_node(b_, signature, std::move(state), host_calls_);
   }
 
   // The marked part as a function, and a composite that stands for its call. Numbers that are
@@ -139,7 +159,7 @@ class ModuleLowering {
                        const std::vector<LoweredNumber>& numbers, const std::string& scope) {
     Vals arguments;
     for (GraphValue argument : composite.arguments) {
-      arguments.push_back(value_of(argument));
+      arguments.push_back(as_recorded(graph, argument, value_of(argument)));
     }
     std::vector<LoweredNumber> inner = numbers;
     std::vector<size_t> passed;
@@ -173,7 +193,8 @@ class ModuleLowering {
     }
     Vals results;
     for (size_t n : composite.outputs) {
-      results.push_back(lower_one(graph, n, inside, inner, scope)[0]);
+      const Val result = lower_one(graph, n, inside, inner, scope)[0];
+      results.push_back(as_recorded(graph, {static_cast<int32_t>(n), 0}, result));
     }
     b_.end_function(results);
     return b_.composite(composite.name, composite.attributes, function, arguments, results);
@@ -234,6 +255,7 @@ class ModuleLowering {
   Builder& b_;
   const HostCalls host_calls_;
   std::map<std::string, size_t> composite_count_;
+  std::unordered_map<const Graph*, Coalescing> coalescing_;
   std::unordered_map<uint64_t, std::string> functions_;  // by Computation::hash
 };
 
@@ -263,6 +285,9 @@ Vals lower_node(Builder& b, const Signature& signature, LowerContext::State stat
       }
       break;
     case Tier::Decomposition:
+      for (size_t i = 0; i < std::min(state.frames.size(), state.shapes.size()); ++i) {
+        state.frames[i] = b.reshape(state.frames[i], state.shapes[i]);
+      }
       state.results = inline_computation(b, *signature.computation, state.frames, host_calls);
       break;
     case Tier::Call:

@@ -55,10 +55,10 @@ bool kernel_may_raise(const Signature& signature) {
     return true;
   }
   for (const char* total :
-       {"aten::convolution", "aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm",
-        "aten::linear", "aten::sort", "aten::mkldnn", "aten::_scaled_dot_product_flash",
-        "aten::normal", "aten::exponential", "aten::cauchy", "aten::log_normal", "aten::geometric",
-        "aten::multinomial"}) {
+       {"aten::convolution", "aten::native_batch_norm_backward", "aten::mm", "aten::addmm",
+        "aten::bmm", "aten::baddbmm", "aten::linear", "aten::sort", "aten::mkldnn",
+        "aten::_scaled_dot_product_flash", "aten::normal", "aten::exponential", "aten::cauchy",
+        "aten::log_normal", "aten::geometric", "aten::multinomial"}) {
     if (op.starts_with(total)) {
       return false;
     }

@@ -15,7 +15,8 @@ struct LoweredNumber {
 };
 
 struct LowerContext::State {
-  Vals frames;  // operands as they lie in memory
+  Vals frames;               // operands as they lie in memory
+  std::vector<Dims> shapes;  // of these as they were recorded: values may have fewer dimensions
   std::vector<LoweredNumber> numbers;
   Vals results;  // frames, per output; random: the last is the state
   Val rng_state;

@@ -33,10 +33,9 @@ int64_t rows(const Window& matrix) { return matrix.sizes[matrix.sizes.size() - 2
 
 // A few rows times a large matrix that lies transposed (a layer's weights): XLA-CPU would copy the
 // matrix at each run, which takes up to ten times as long as the product.
-bool copies_the_matrix(LowerContext& c, size_t first, size_t second) {
-  constexpr int64_t kRows = 256;
+bool copies_the_matrix(LowerContext& c, size_t first, size_t second, int64_t few) {
   const Window *x = c.window(first), *y = c.window(second);
-  return x != nullptr && y != nullptr && rows(*x) <= kRows && is_large(*y) && lies_transposed(*y);
+  return x != nullptr && y != nullptr && rows(*x) <= few && is_large(*y) && lies_transposed(*y);
 }
 
 // oneDNN multiplies bfloat16 by the processor's own instructions; XLA-CPU does not.
@@ -58,15 +57,18 @@ int64_t multiplications(LowerContext& c, size_t first, size_t second) {
 // small ("Products" in docs/performance.md).
 bool better_on_host(LowerContext& c, size_t first, size_t second) {
   constexpr int64_t kWorthwhile = 1 << 18, kWorthwhileBFloat16 = 1 << 22;
+  constexpr int64_t kFewOfBFloat16 = 256, kFewOfHalf = 16;  // PyTorch's kernel takes its time a row
   const Window* x = c.window(first);
   if (!c.prefers_host() || x == nullptr || x->dtype != c.output(0).dtype) {
     return false;
   }
   switch (x->dtype) {
     case DType::BFloat16:
-      return copies_the_matrix(c, first, second) ||
+      return copies_the_matrix(c, first, second, kFewOfBFloat16) ||
              (has_bfloat16_instructions() &&
               multiplications(c, first, second) >= kWorthwhileBFloat16);
+    case DType::Half:
+      return copies_the_matrix(c, first, second, kFewOfHalf);
     case DType::Float:
     case DType::Double:
     case DType::ComplexFloat:

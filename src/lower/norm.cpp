@@ -155,11 +155,29 @@ void lower_batch_norm_no_update(LowerContext& c) {
   set_reserve(c);
 }
 
+bool lies_dense(LowerContext& c, size_t i) {
+  const Window* window = c.window(i);
+  return window != nullptr && Ints(window->strides) == Ints(row_major_strides(window->sizes));
+}
+
+// A kernel of ours has its sums in vectors (host_ops/batch_norm.h).
+bool has_faster_gradient(LowerContext& c, Ints dims) {
+  constexpr int64_t kWorthwhile = 1 << 14, kPixels = 16;
+  const DType dtype = c.tensor(1).dtype();
+  return c.prefers_host() && c.flag(7) && (dtype == DType::Float || dtype == DType::BFloat16) &&
+         c.tensor(0).dtype() == dtype && lies_dense(c, 0) && lies_dense(c, 1) &&
+         dims[2] >= kPixels && product(dims) >= kWorthwhile;
+}
+
 // native_batch_norm_backward and batch_norm_backward(grad_out, input, weight, running_mean,
 //     running_var, save_mean, save_invstd, train, eps, output_mask)
 void lower_batch_norm_backward(LowerContext& c) {
   DType dtype = statistics_dtype(c, 1);
   Dims dims = image_dims(c.tensor(1).dims());
+  if (has_faster_gradient(c, dims)) {
+    c.call_host();
+    return;
+  }
   double count = static_cast<double>(dims[0] * dims[2]);
   bool training = c.flag(7);
   Expr grad = tensor(c, 0, dtype, dims), x = tensor(c, 1, dtype, dims);

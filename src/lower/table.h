@@ -21,6 +21,8 @@ enum LowerFlags : uint32_t {
   // Where a slice begins and ends are numbers, counted from 0: arguments `index` or `start` and the
   // one behind it. Its length follows from the sizes.
   kSlice = 8,
+  // Each element of the result is made of those at its place in the operands, which are broadcast.
+  kElementwise = 16,
 };
 
 struct LowerEntry {

@@ -107,7 +107,8 @@ Api load_plugin(const std::string& path) {
   watch_forks();
   // What the plugin makes at its first use stays until the process is gone, as the client does: a
   // thread may be compiling or computing with it while the process ends.
-  redirect_imports(library, {{"__cxa_atexit", reinterpret_cast<void*>(&never_destroyed)}});
+  redirect_imports(library, {{"__cxa_atexit", reinterpret_cast<void*>(&never_destroyed)},
+                             {"getenv", reinterpret_cast<void*>(&getenv_of_plugin)}});
   auto get_api = reinterpret_cast<const PJRT_Api* (*)()>(dlsym(library, "GetPjrtApi"));
   if (get_api == nullptr) {
     throw Error(path + " is not a PJRT plugin: it has no function GetPjrtApi");

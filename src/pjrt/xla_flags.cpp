@@ -4,9 +4,11 @@
 
 #include <cctype>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <string_view>
 
 namespace torch_xla::pjrt {
 
@@ -38,7 +40,30 @@ bool holds_name(const std::string& content, const std::string& name) {
   return false;
 }
 
+// XLA-CPU's newer emitter, which works tile by tile, gives elementwise loops on small and middling
+// arrays that take up to three times as long (`python benchmarks/suite.py --only mlp`).
+constexpr std::string_view kExtraOptions = "xla_backend_extra_options";
+constexpr std::string_view kOwnOption = "xla_cpu_disable_tiled_emitter";
+
 }  // namespace
+
+std::string xla_flags_of_plugin() {
+  const char* given = std::getenv("XLA_FLAGS");
+  std::string flags = given == nullptr ? "" : given;
+  if ((!flags.empty() && flags[0] != '-') || flags.find(kExtraOptions) != std::string::npos) {
+    return flags;
+  }
+  return flags + (flags.empty() ? "--" : " --") + std::string(kExtraOptions) + "=" +
+         std::string(kOwnOption);
+}
+
+char* getenv_of_plugin(const char* name) {
+  if (std::strcmp(name, "XLA_FLAGS") != 0) {
+    return std::getenv(name);
+  }
+  static std::string flags = xla_flags_of_plugin();  // read once, at the plugin's start
+  return flags.data();
+}
 
 void drop_unknown_xla_flags(const std::string& library) {
   const char* given = std::getenv("XLA_FLAGS");

@@ -9,4 +9,11 @@ namespace torch_xla::pjrt {
 // Takes flags out of XLA_FLAGS whose names the plugin's library does not have, and warns of them.
 void drop_unknown_xla_flags(const std::string& library);
 
+// XLA_FLAGS as the plugin reads it: with ours behind the user's, unless these are in a file.
+std::string xla_flags_of_plugin();
+
+// In place of the plugin's `getenv`, so that nobody else in the process, and none of its children,
+// reads our flags.
+char* getenv_of_plugin(const char* name);
+
 }  // namespace torch_xla::pjrt

@@ -4,6 +4,7 @@
 #include "base/hasher.h"
 #include "base/mutex.h"
 #include "pjrt/compile_options.h"
+#include "pjrt/xla_flags.h"
 #include "program/file.h"
 
 #include <fcntl.h>
@@ -71,7 +72,7 @@ std::string machine_of(const std::string& library, const std::string& fingerprin
     path = library;
     digest = library_digest(path, cache);
   }
-  return fingerprint + "|" + digest + "|" + env::string("XLA_FLAGS");
+  return fingerprint + "|" + digest + "|" + pjrt::xla_flags_of_plugin();
 }
 
 std::string program_key(const ProgramSource& source, const std::string& machine,

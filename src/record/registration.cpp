@@ -15,11 +15,17 @@ namespace torch_xla {
 
 namespace {
 
-// Kernels of device_kernels.cpp, changes of metadata, and operators whose gradient is that of
-// their parts: a kernel of ours would hide the parts from autograd.
+// Operators whose gradient is that of their parts: a kernel of ours would hide the parts from
+// autograd. Where the CPU has a kernel of its own, autograd has a formula for it.
+bool has_gradient_of_parts(const c10::OperatorHandle& op) {
+  return op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
+         !op.hasKernelForDispatchKey(c10::DispatchKey::CPU);
+}
+
+// Kernels of device_kernels.cpp, changes of metadata, and such operators.
 bool is_left_alone(const c10::OperatorHandle& op) {
   return op.hasKernelForDispatchKey(c10::DispatchKey::XLA) || op.hasTag(at::Tag::inplace_view) ||
-         op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
+         has_gradient_of_parts(op);
 }
 
 bool is_structured(const c10::OperatorHandle& op) {

@@ -67,31 +67,6 @@ bool is_dense_permutation(c10::ArrayRef<int64_t> sizes, c10::ArrayRef<int64_t> s
   return true;
 }
 
-OutputSpec make_output_spec(DType dtype, c10::ArrayRef<int64_t> sizes,
-                            c10::ArrayRef<int64_t> strides) {
-  OutputSpec spec;
-  spec.dtype = dtype;
-  spec.sizes.assign(sizes.begin(), sizes.end());
-  spec.strides.assign(strides.begin(), strides.end());
-  spec.frame_to_sizes.resize(sizes.size());
-  std::iota(spec.frame_to_sizes.begin(), spec.frame_to_sizes.end(), 0);
-  bool row_major = true;
-  int64_t stride = 1;
-  for (size_t i = sizes.size(); i-- > 0;) {
-    row_major = row_major && (sizes[i] == 1 || strides[i] == stride);
-    stride *= sizes[i];
-  }
-  if (!row_major && product(sizes) > 0) {
-    std::stable_sort(spec.frame_to_sizes.begin(), spec.frame_to_sizes.end(),
-                     [&](int64_t x, int64_t y) { return strides[x] > strides[y]; });
-  }
-  spec.frame.dtype = dtype;
-  for (int64_t dim : spec.frame_to_sizes) {
-    spec.frame.dims.push_back(sizes[dim]);
-  }
-  return spec;
-}
-
 Value make_zeros(const TensorType& frame) {
   return make_node(
       internal_signature("xla::zeros", lower_zeros, row_major_spec(frame.dtype, frame.dims)), {});

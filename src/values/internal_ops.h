@@ -23,9 +23,6 @@ Value make_from_shard(Value piece, ShardingPtr sharding, const TensorType& whole
 // `window` of `base` as a dense row-major frame.
 Value make_read(Value base, const Window& window);
 
-// Computes output.frame and frame_to_sizes from sizes, strides (a dense permutation) and dtype.
-OutputSpec make_output_spec(DType dtype, c10::ArrayRef<int64_t> sizes,
-                            c10::ArrayRef<int64_t> strides);
 bool is_dense_permutation(c10::ArrayRef<int64_t> sizes, c10::ArrayRef<int64_t> strides);
 
 }  // namespace torch_xla

@@ -1,0 +1,151 @@
+#include "host_ops/batch_norm.h"
+
+#include "host_ops/lanes.h"
+
+#include <ATen/core/List.h>
+#include <ATen/ops/empty_like.h>
+
+namespace torch_xla {
+
+namespace {
+
+using at::Tensor;
+
+// native_batch_norm_backward(grad_out, input, weight, running_mean, running_var, save_mean,
+//                            save_invstd, train, eps, output_mask)
+enum Argument : size_t { kGradient, kInput, kWeight, kMean = 5, kDeviation, kTrain, kMask = 9 };
+
+// One value for each channel.
+Tensor per_channel(const c10::IValue& argument) { return argument.toTensor().to(at::kFloat); }
+
+struct Call {
+  explicit Call(const torch::jit::Stack& arguments)
+      : gradient(arguments[kGradient].toTensor()),
+        input(arguments[kInput].toTensor()),
+        mean(per_channel(arguments[kMean])),
+        inverse_deviation(per_channel(arguments[kDeviation])),
+        of_weight(at::empty_like(mean)),
+        of_bias(at::empty_like(mean)) {
+    if (arguments[kWeight].isTensor() && arguments[kWeight].toTensor().defined()) {
+      weight = per_channel(arguments[kWeight]);
+    }
+  }
+
+  const Tensor& gradient;
+  const Tensor& input;
+  Tensor mean, inverse_deviation, weight, of_weight, of_bias;
+  Tensor of_input;  // undefined: not wanted
+};
+
+// Of the gradient, and of it with what lies off the mean.
+struct Sums {
+  Lanes gradients = {}, products = {};
+  float gradient = 0, product = 0;
+
+  template <typename T>
+  TORCH_XLA_INLINE void add(const T* gradients_at, const T* input, int64_t count, float mean) {
+    int64_t i = 0;
+    for (; i + kLanes <= count; i += kLanes) {
+      const Lanes g = load_lanes(gradients_at + i);
+      gradients += g;
+      products += g * (load_lanes(input + i) - mean);
+    }
+    for (; i < count; ++i) {
+      const float g = gradients_at[i];
+      gradient += g;
+      product += g * (static_cast<float>(input[i]) - mean);
+    }
+  }
+  TORCH_XLA_INLINE float of_gradient() const { return gradient + sum_of_lanes(gradients); }
+  TORCH_XLA_INLINE float of_product() const { return product + sum_of_lanes(products); }
+};
+
+// (gradient - mean_gradient - (input - mean) * slope) * scale
+struct Line {
+  float mean, mean_gradient, slope, scale;
+
+  template <typename T>
+  TORCH_XLA_INLINE void write(const T* gradient, const T* input, int64_t count, T* result) const {
+    int64_t i = 0;
+    for (; i + kLanes <= count; i += kLanes) {
+      const Lanes off = load_lanes(input + i) - mean;
+      store_lanes(result + i, (load_lanes(gradient + i) - mean_gradient - off * slope) * scale);
+    }
+    for (; i < count; ++i) {
+      const float off = static_cast<float>(input[i]) - mean;
+      result[i] = (static_cast<float>(gradient[i]) - mean_gradient - off * slope) * scale;
+    }
+  }
+};
+
+template <typename T>
+struct WriteChannels {
+  const Call& call;
+
+  TORCH_XLA_INLINE void operator()() const {
+    for (int64_t c = 0; c < call.input.size(1); ++c) {
+      write(c);
+    }
+  }
+
+  TORCH_XLA_INLINE void write(int64_t c) const {
+    const T* gradient = call.gradient.const_data_ptr<T>() + c * call.gradient.stride(1);
+    const T* input = call.input.const_data_ptr<T>() + c * call.input.stride(1);
+    const int64_t images = call.input.size(0), pixels = call.input.stride(1);
+    const int64_t from_gradient = call.gradient.stride(0), from_input = call.input.stride(0);
+    const float mean = call.mean.const_data_ptr<float>()[c];
+    const float inverse = call.inverse_deviation.const_data_ptr<float>()[c];
+    Sums sums;
+    for (int64_t n = 0; n < images; ++n) {
+      sums.add(gradient + n * from_gradient, input + n * from_input, pixels, mean);
+    }
+    const float of_gradient = sums.of_gradient(), of_product = sums.of_product();
+    call.of_weight.mutable_data_ptr<float>()[c] = of_product * inverse;
+    call.of_bias.mutable_data_ptr<float>()[c] = of_gradient;
+    if (!call.of_input.defined()) {
+      return;
+    }
+    const auto count = static_cast<float>(images * pixels);
+    const float weight = call.weight.defined() ? call.weight.const_data_ptr<float>()[c] : 1;
+    const Line line{mean, of_gradient / count, of_product * inverse * inverse / count,
+                    inverse * weight};
+    T* result = call.of_input.mutable_data_ptr<T>() + c * call.of_input.stride(1);
+    for (int64_t n = 0; n < images; ++n) {
+      line.write(gradient + n * from_gradient, input + n * from_input, pixels,
+                 result + n * call.of_input.stride(0));
+    }
+  }
+};
+
+}  // namespace
+
+bool takes_batch_norm_gradient(const torch::jit::Stack& arguments) {
+  constexpr int64_t kWorthwhile = 1 << 14;  // numbers
+  const Tensor &gradient = arguments[kGradient].toTensor(), &input = arguments[kInput].toTensor();
+  const at::ScalarType dtype = input.scalar_type();
+  return arguments[kTrain].toBool() && (dtype == at::kFloat || dtype == at::kBFloat16) &&
+         gradient.scalar_type() == dtype && input.dim() > 2 && input.numel() >= kWorthwhile &&
+         input.is_contiguous() && gradient.is_contiguous() && input.stride(1) >= kLanes;
+}
+
+void write_batch_norm_gradient(const torch::jit::Stack& arguments, c10::ArrayRef<Tensor> results) {
+  const c10::List<bool> mask = arguments[kMask].toBoolList();
+  Call call(arguments);
+  size_t next = 0;
+  if (mask[0]) {
+    call.of_input = results[next++];
+  }
+  if (call.input.scalar_type() == at::kFloat) {
+    with_widest_lanes(WriteChannels<float>{call});
+  } else {
+    with_widest_lanes(WriteChannels<c10::BFloat16>{call});
+  }
+  if (mask[1]) {
+    results[next++].copy_(call.of_weight);
+  }
+  if (mask[2]) {
+    results[next++].copy_(call.of_bias);
+  }
+}
+
+}  // namespace torch_xla
