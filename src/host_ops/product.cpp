@@ -105,10 +105,10 @@ bool multiply_faster(const c10::OperatorHandle& op, const torch::jit::Stack& arg
   if (*first == 0) {
     return multiply_as_one(x, y, result) || multiply_by_onednn(x, y, result);
   }
-  const float beta = arguments[3].toScalar().toFloat(), alpha = arguments[4].toScalar().toFloat();
   if (!onednn_takes(result.scalar_type()) || !is_worthwhile(x, y)) {
     return false;
   }
+  const float beta = arguments[3].toScalar().toFloat(), alpha = arguments[4].toScalar().toFloat();
   if (beta != 0) {
     PlainDispatch guard;
     result.copy_(arguments[0].toTensor().expand_as(result));

@@ -103,6 +103,10 @@ TEST(ProductsOfOthers, AreLeftAlone) {
   EXPECT_FALSE(multiply_faster(op("aten::mm"), {small, small}, small.clone()));
   EXPECT_FALSE(
       multiply_faster(op("aten::mm"), {column, torch::randn({4096, 1})}, torch::empty({1024, 1})));
+  const Tensor numbers = x.to(torch::kComplexFloat);  // and a factor that is no float
+  EXPECT_FALSE(multiply_faster(op("aten::addmm"),
+                               {numbers, numbers, numbers, 1, c10::complex<double>(1, 2)},
+                               numbers.clone()));
   const Tensor wide = x.to(torch::kDouble);
   EXPECT_FALSE(multiply_faster(op("aten::mm"), {wide, wide}, wide.clone()));
   at::globalContext().setUserEnabledMkldnn(false);

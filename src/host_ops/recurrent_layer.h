@@ -5,7 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <tuple>
+#include <array>
 
 namespace torch_xla {
 

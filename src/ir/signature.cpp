@@ -4,10 +4,10 @@
 #include "base/mutex.h"
 
 #include <pthread.h>
-#include <numeric>
 
 #include <algorithm>
 #include <bit>
+#include <numeric>
 #include <unordered_map>
 
 namespace torch_xla {

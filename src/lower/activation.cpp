@@ -242,44 +242,42 @@ void lower_glu_backward(LowerContext& c) {
 }  // namespace
 
 void register_activation(LowerTable& table) {
-  const std::unordered_map<std::string, LowerFunction> activations({
-      {"aten::relu", lower_relu},
-      {"aten::threshold", lower_threshold},
-      {"aten::threshold_backward", lower_threshold_backward},
-      {"aten::leaky_relu", lower_leaky_relu},
-      {"aten::leaky_relu_backward", lower_leaky_relu_backward},
-      {"aten::_prelu_kernel", lower_prelu},
-      {"aten::_prelu_kernel_backward", lower_prelu_backward},
-      {"aten::elu", lower_elu},
-      {"aten::elu_backward", lower_elu_backward},
-      {"aten::hardtanh", lower_hardtanh},
-      {"aten::hardtanh_backward", lower_hardtanh_backward},
-      {"aten::hardsigmoid", lower_hardsigmoid},
-      {"aten::hardsigmoid_backward", lower_hardsigmoid_backward},
-      {"aten::hardswish", lower_hardswish},
-      {"aten::hardswish_backward", lower_hardswish_backward},
-      {"aten::hardshrink", lower_hardshrink},
-      {"aten::hardshrink_backward", lower_shrink_backward},
-      {"aten::softshrink", lower_softshrink},
-      {"aten::softshrink_backward", lower_shrink_backward},
-      {"aten::gelu", lower_gelu},
-      {"aten::gelu_backward", lower_gelu_backward},
-      {"aten::silu", lower_silu},
-      {"aten::silu_backward", lower_silu_backward},
-      {"aten::mish", lower_mish},
-      {"aten::mish_backward", lower_mish_backward},
-      {"aten::softplus", lower_softplus},
-      {"aten::softplus_backward", lower_softplus_backward},
-      {"aten::log_sigmoid_forward", lower_log_sigmoid_forward},
-      {"aten::log_sigmoid_backward", lower_log_sigmoid_backward},
-      {"aten::sigmoid_backward", lower_sigmoid_backward},
-      {"aten::tanh_backward", lower_tanh_backward},
-      {"aten::logit", lower_logit},
-      {"aten::logit_backward", lower_logit_backward},
-  });
-  for (const auto& [name, entry] : activations) {
-    table[name] = {entry, kElementwise};
-  }
+  auto set = [&](const char* name, LowerFunction function) {
+    table[std::string("aten::") + name] = {function, kElementwise};
+  };
+  set("relu", lower_relu);
+  set("threshold", lower_threshold);
+  set("threshold_backward", lower_threshold_backward);
+  set("leaky_relu", lower_leaky_relu);
+  set("leaky_relu_backward", lower_leaky_relu_backward);
+  set("_prelu_kernel", lower_prelu);
+  set("_prelu_kernel_backward", lower_prelu_backward);
+  set("elu", lower_elu);
+  set("elu_backward", lower_elu_backward);
+  set("hardtanh", lower_hardtanh);
+  set("hardtanh_backward", lower_hardtanh_backward);
+  set("hardsigmoid", lower_hardsigmoid);
+  set("hardsigmoid_backward", lower_hardsigmoid_backward);
+  set("hardswish", lower_hardswish);
+  set("hardswish_backward", lower_hardswish_backward);
+  set("hardshrink", lower_hardshrink);
+  set("hardshrink_backward", lower_shrink_backward);
+  set("softshrink", lower_softshrink);
+  set("softshrink_backward", lower_shrink_backward);
+  set("gelu", lower_gelu);
+  set("gelu_backward", lower_gelu_backward);
+  set("silu", lower_silu);
+  set("silu_backward", lower_silu_backward);
+  set("mish", lower_mish);
+  set("mish_backward", lower_mish_backward);
+  set("softplus", lower_softplus);
+  set("softplus_backward", lower_softplus_backward);
+  set("log_sigmoid_forward", lower_log_sigmoid_forward);
+  set("log_sigmoid_backward", lower_log_sigmoid_backward);
+  set("sigmoid_backward", lower_sigmoid_backward);
+  set("tanh_backward", lower_tanh_backward);
+  set("logit", lower_logit);
+  set("logit_backward", lower_logit_backward);
   table["aten::glu"] = {lower_glu};
   table["aten::glu_backward"] = {lower_glu_backward};
   register_loss(table);

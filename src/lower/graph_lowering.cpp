@@ -137,8 +137,7 @@ class ModuleLowering {
     return results;
   }
 
-  // Elementwise results have fewer dimensions, perhaps: a loop over what XLA gives more again at
-  // its end has these.
+  // Elementwise results may have fewer dimensions (coalesce.h).
   Val as_recorded(const Graph& graph, GraphValue value, Val lowered) {
     return b_.reshape(lowered, graph.type(value).dims);
   }

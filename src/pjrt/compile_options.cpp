@@ -1,9 +1,9 @@
 #include "pjrt/compile_options.h"
 
 #include "pjrt/wire.h"
+#include "pjrt/xla_flags.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <string>
 #include <thread>
 
@@ -44,12 +44,6 @@ void write_flag(std::string& message, std::string_view name, const std::string& 
   write_entry(message, name, value_message);
 }
 
-// By XLA_FLAGS, which XLA reads itself and options of a program override.
-bool is_given(std::string_view flag) {
-  const char* flags = std::getenv("XLA_FLAGS");
-  return flags != nullptr && std::string_view(flags).find(flag) != std::string_view::npos;
-}
-
 // Vectors of 512 bits, XLA's default is 256. Processors that have them and no instructions for
 // bfloat16 are older, and lower their frequency for them.
 bool has_fast_wide_vectors() {
@@ -73,7 +67,7 @@ std::string encode_platform_flags(std::string_view platform) {
     unsigned parts = std::clamp(std::thread::hardware_concurrency(), 1u, 32u);
     write_flag(message, "xla_cpu_parallel_codegen_split_count", std::to_string(parts));
     constexpr std::string_view kVectorWidth = "xla_cpu_prefer_vector_width";
-    if (has_fast_wide_vectors() && !is_given(kVectorWidth)) {
+    if (has_fast_wide_vectors() && !xla_flags_name(kVectorWidth)) {
       write_flag(message, kVectorWidth, std::string("512"));
     }
   }

@@ -47,10 +47,15 @@ constexpr std::string_view kOwnOption = "xla_cpu_disable_tiled_emitter";
 
 }  // namespace
 
+bool xla_flags_name(std::string_view flag) {
+  const char* flags = std::getenv("XLA_FLAGS");
+  return flags != nullptr && std::string_view(flags).find(flag) != std::string_view::npos;
+}
+
 std::string xla_flags_of_plugin() {
   const char* given = std::getenv("XLA_FLAGS");
   std::string flags = given == nullptr ? "" : given;
-  if ((!flags.empty() && flags[0] != '-') || flags.find(kExtraOptions) != std::string::npos) {
+  if ((!flags.empty() && flags[0] != '-') || xla_flags_name(kExtraOptions)) {
     return flags;
   }
   return flags + (flags.empty() ? "--" : " --") + std::string(kExtraOptions) + "=" +

@@ -3,6 +3,8 @@
 
 #include "host_ops/recurrent_layer.h"
 
+#include <tuple>
+
 namespace torch_xla {
 
 // Its output, and the last hidden state and, of an LSTM, cell. Can be differentiated, any number of

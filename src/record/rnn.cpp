@@ -87,11 +87,11 @@ at::ScalarType dtype_of_layers(const Tensor& input) {
 
 enum class LayerKind { None, OneDnn, Own };
 
-bool takes_cpu_form(const Network& network) {
+bool suits_cpu_kernels(const Network& network) {
   const auto count = static_cast<int64_t>(network.weights.size());
-  return !ExportScope::active() && torch_xla::takes_cpu_form({network.input}) &&
-         torch_xla::takes_cpu_form(network.hx) && torch_xla::takes_cpu_form(network.weights) &&
-         network.input.numel() != 0 && network.hx.size() == (network.is_lstm() ? 2 : 1) &&
+  return !ExportScope::active() && takes_cpu_form({network.input}) && takes_cpu_form(network.hx) &&
+         takes_cpu_form(network.weights) && network.input.numel() != 0 &&
+         network.hx.size() == (network.is_lstm() ? 2 : 1) &&
          count == network.layers * network.directions() * network.weights_per_layer();
 }
 
@@ -159,7 +159,7 @@ bool is_for_own(const Network& network) {
 }
 
 LayerKind kind_of(const Network& network) {
-  if (!takes_cpu_form(network)) {
+  if (!suits_cpu_kernels(network)) {
     return LayerKind::None;
   }
   return is_for_onednn(network) ? LayerKind::OneDnn
