@@ -7,6 +7,7 @@
 #include "ir/window.h"
 #include "lower/lower_state.h"
 #include "pjrt/client.h"
+#include "timeline/timeline.h"
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -64,6 +65,7 @@ class CallFrame {
       return;
     }
     const Team team(signature_);
+    const timeline::Scope span(timeline::Kind::Kernel, signature_.op);
     const OwnProducts own_products;
     if (writes_result_) {
       write_result(std::move(arguments), target(0));
@@ -127,6 +129,7 @@ class CallFrame {
 
   // On any thread.
   void run_piece(CallPiece& piece) const {
+    const timeline::Scope span(timeline::Kind::Kernel, signature_.op);
     at::AutoDispatchBelowADInplaceOrView guard;
     if (writes_result_) {
       write_result(std::move(piece.arguments), target_of(piece.parts[0]));

@@ -2,6 +2,7 @@
 
 #include "host_ops/batch_norm.h"
 #include "host_ops/kernel_call.h"
+#include "host_ops/row_norm.h"
 
 #include <algorithm>
 
@@ -226,6 +227,34 @@ std::vector<CallPiece> divide_attention(const Stack& arguments, size_t query, si
   return pieces;
 }
 
+// upsample_*(self or its gradient, output_size, input_size of a gradient, ...): images, or channels.
+std::vector<CallPiece> divide_resizing(const c10::OperatorHandle& op, const Stack& arguments,
+                                       int64_t threads) {
+  constexpr int64_t kWorthwhileImages = 1 << 14;  // elements
+  const at::Tensor& images = arguments[0].toTensor();
+  const size_t dim = images.size(0) >= threads ? 0 : 1;
+  if (images.numel() < kWorthwhileImages || (dim == 1 && images.size(0) > 1)) {
+    return {};
+  }
+  const auto input_size = op.schema().argumentIndexWithName("input_size");
+  std::vector<CallPiece> pieces;
+  for (Range range : ranges(images.size(static_cast<int64_t>(dim)), threads)) {
+    CallPiece piece{arguments, {{0, static_cast<int64_t>(dim), range.start, range.length}}};
+    piece.arguments[0] = narrowed(arguments[0], static_cast<int64_t>(dim), range);
+    if (input_size) {
+      std::vector<int64_t> sizes = arguments[*input_size].toIntVector();
+      sizes[dim] = range.length;
+      piece.arguments[*input_size] = std::move(sizes);
+    }
+    pieces.push_back(std::move(piece));
+  }
+  return pieces;
+}
+
+bool is_resizing(const std::string& name) {
+  return name.starts_with("aten::upsample_") || name.starts_with("aten::_upsample_");
+}
+
 // Operators of which each row is independent, except along some dimensions: the first dimension.
 std::vector<CallPiece> divide_rows(const c10::OperatorHandle& op, const Stack& arguments,
                                    size_t results, int64_t threads) {
@@ -260,6 +289,9 @@ std::vector<CallPiece> divide(const c10::OperatorHandle& op, const Stack& argume
   if (name == "aten::native_batch_norm_backward") {
     return divide_batch_norm_backward(arguments, threads);  // faster on one thread, too
   }
+  if (std::vector<CallPiece> pieces = divide_row_norm(op, arguments, threads); !pieces.empty()) {
+    return pieces;
+  }
   if (threads < 2) {
     return {};
   }
@@ -272,6 +304,8 @@ std::vector<CallPiece> divide(const c10::OperatorHandle& op, const Stack& argume
     pieces = divide_product(arguments, 0, threads);
   } else if (name == "aten::addmm" || name == "aten::baddbmm") {
     pieces = divide_product(arguments, 1, threads);
+  } else if (is_resizing(name)) {
+    pieces = divide_resizing(op, arguments, threads);
   } else if (name == "aten::sort" || name == "aten::topk") {
     pieces = divide_rows(op, arguments, 2, threads);
   } else if (name == "aten::_fft_r2c" || name == "aten::_fft_c2r" || name == "aten::_fft_c2c") {

@@ -3,10 +3,12 @@
 #include "base/mutex.h"
 #include "host_ops/call_frame.h"
 #include "host_ops/philox.h"
+#include "host_ops/rows.h"
 #include "lower/graph_lowering.h"
 #include "pjrt/client.h"
 
 #include <algorithm>
+#include <cstring>
 #include <unordered_map>
 
 #include "xla/ffi/api/ffi.h"
@@ -145,6 +147,52 @@ XLA_FFI_DEFINE_HANDLER(kRandomBitsHandler, draw_random_bits,
                            .Ret<ffi::AnyBuffer>()
                            .Ret<ffi::AnyBuffer>());
 
+Matrix matrix_of(ffi::AnyBuffer buffer) {
+  const auto dims = buffer.dimensions();
+  const bool wide = buffer.element_type() == ffi::DataType::F32;
+  return {buffer.untyped_data(), wide ? at::kFloat : at::kBFloat16, dims[0], dims[1]};
+}
+
+ffi::Error describe_rows(ffi::ThreadPool pool, ffi::AnyBuffer matrix,
+                         ffi::ResultBuffer<ffi::F32> largest, ffi::ResultBuffer<ffi::F32> sums) {
+  PoolWorkers workers(pool);
+  return answer("softmax", [&] {
+    exponentials_of_rows(workers, matrix_of(matrix), largest->typed_data(), sums->typed_data());
+  });
+}
+
+XLA_FFI_DEFINE_HANDLER(kRowExponentialsHandler, describe_rows,
+                       ffi::Ffi::Bind()
+                           .Ctx<ffi::ThreadPool>()
+                           .Arg<ffi::AnyBuffer>()
+                           .Ret<ffi::Buffer<ffi::F32>>()
+                           .Ret<ffi::Buffer<ffi::F32>>());
+
+ffi::Error sum_columns(ffi::ThreadPool pool, ffi::AnyBuffer matrix,
+                       ffi::ResultBuffer<ffi::F32> sums) {
+  PoolWorkers workers(pool);
+  return answer("sum",
+                [&] { sums_of_columns(workers, matrix_of(matrix), sums->typed_data()); });
+}
+
+XLA_FFI_DEFINE_HANDLER(kColumnSumsHandler, sum_columns,
+                       ffi::Ffi::Bind()
+                           .Ctx<ffi::ThreadPool>()
+                           .Arg<ffi::AnyBuffer>()
+                           .Ret<ffi::Buffer<ffi::F32>>());
+
+// Whoever reads the result has waited for the other arguments.
+ffi::Error give_on(ffi::RemainingArgs arguments, ffi::Result<ffi::AnyBuffer> result) {
+  const ffi::AnyBuffer value = *arguments.get<ffi::AnyBuffer>(0);
+  if (result->untyped_data() != value.untyped_data()) {
+    std::memcpy(result->untyped_data(), value.untyped_data(), value.size_bytes());
+  }
+  return ffi::Error::Success();
+}
+
+XLA_FFI_DEFINE_HANDLER(kBehindHandler, give_on,
+                       ffi::Ffi::Bind().RemainingArgs().Ret<ffi::AnyBuffer>());
+
 }  // namespace
 
 bool host_calls_available() {
@@ -153,8 +201,15 @@ bool host_calls_available() {
     if (!client.has_ffi()) {
       return false;
     }
-    client.register_ffi_handler(kHostCallTarget, reinterpret_cast<void*>(kHostOpHandler));
-    client.register_ffi_handler(kRandomBitsTarget, reinterpret_cast<void*>(kRandomBitsHandler));
+    for (const auto& [target, handler] : {
+             std::pair(kHostCallTarget, kHostOpHandler),
+             std::pair(kRandomBitsTarget, kRandomBitsHandler),
+             std::pair(kRowExponentialsTarget, kRowExponentialsHandler),
+             std::pair(kColumnSumsTarget, kColumnSumsHandler),
+             std::pair(kBehindTarget, kBehindHandler),
+         }) {
+      client.register_ffi_handler(target, reinterpret_cast<void*>(handler));
+    }
     return true;
   }();
   return available;

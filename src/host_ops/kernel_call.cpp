@@ -10,8 +10,18 @@
 #include <c10/core/CPUAllocator.h>
 
 #include <algorithm>
+#include <array>
 
 namespace torch_xla {
+
+// The CPU's gradients of norms want the statistics in the type of the parameters: what their
+// forward kernels return. The meta kernels, and so what was recorded, say otherwise of 16-bit
+// inputs.
+struct NormGradient {
+  std::string_view op;
+  std::array<size_t, 3> like;        // arguments: the first that is there has the type
+  std::array<size_t, 2> statistics;  // arguments
+};
 
 namespace {
 
@@ -128,10 +138,40 @@ void add_unused_statistics(std::vector<at::Tensor>& results, const Stack& argume
   }
 }
 
+constexpr NormGradient kNormGradients[] = {
+    {"aten::native_batch_norm_backward", {2, 3, 1}, {5, 6}},
+    {"aten::batch_norm_backward", {2, 3, 1}, {5, 6}},
+    {"aten::native_layer_norm_backward", {5, 6, 1}, {3, 4}},
+    {"aten::native_group_norm_backward", {4, 1, 1}, {2, 3}},
+};
+
+const NormGradient* norm_gradient(std::string_view op) {
+  const auto* found = std::find_if(std::begin(kNormGradients), std::end(kNormGradients),
+                                   [&](const NormGradient& known) { return known.op == op; });
+  return found == std::end(kNormGradients) ? nullptr : found;
+}
+
+bool is_given(const c10::IValue& argument) {
+  return argument.isTensor() && argument.toTensor().defined();
+}
+
+void convert_statistics(const NormGradient& norm, Stack& arguments) {
+  const size_t* like = std::find_if(norm.like.begin(), norm.like.end(),
+                                    [&](size_t i) { return is_given(arguments[i]); });
+  for (size_t i : norm.statistics) {
+    if (is_given(arguments[i])) {
+      arguments[i] = arguments[i].toTensor().to(arguments[*like].toTensor().scalar_type());
+    }
+  }
+}
+
 }  // namespace
 
 KernelCall::KernelCall(const Signature& signature, const c10::OperatorHandle& op)
-    : signature_(signature), op_(op), is_batch_norm_(is_batch_norm(signature.op)) {
+    : signature_(signature),
+      op_(op),
+      is_batch_norm_(is_batch_norm(signature.op)),
+      norm_gradient_(norm_gradient(signature.op)) {
   const auto& schema = op.schema().arguments();
   for (size_t i = 0; i < schema.size(); ++i) {
     constants_.push_back(std::visit(Constant{schema[i]}, signature.arguments[i]));
@@ -269,6 +309,9 @@ std::vector<at::Tensor> KernelCall::run(Stack stack) const {
   PlainDispatch guard;
   std::vector<at::Tensor> mutated = copy_mutated(stack);
   const Stack given = is_batch_norm_ ? stack : Stack();
+  if (norm_gradient_ != nullptr) {
+    convert_statistics(*norm_gradient_, stack);
+  }
   op_.callBoxed(&stack);
   std::vector<at::Tensor> results;
   for (size_t i = 0; i < stack.size(); ++i) {

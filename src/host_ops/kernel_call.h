@@ -11,6 +11,8 @@
 
 namespace torch_xla {
 
+struct NormGradient;
+
 class KernelCall {
  public:
   // `op`: the operator that the signature names, or the one that mutates its arguments when no
@@ -60,6 +62,7 @@ class KernelCall {
   const Signature& signature_;
   const c10::OperatorHandle op_;
   const bool is_batch_norm_;
+  const NormGradient* const norm_gradient_;
   torch::jit::Stack constants_;
   std::vector<Slot> slots_;
   std::vector<size_t> mutated_;      // arguments that the operator writes to

@@ -79,10 +79,6 @@ Attention attention(LowerContext& c, size_t first, size_t causal) {
 
 // Queries that see nothing give zeros.
 void lower_forward(LowerContext& c) {
-  if (c.prefers_host()) {
-    c.call_host();
-    return;
-  }
   constexpr size_t kCausal = 4;
   const Attention a = attention(c, kQuery, kCausal);
   Builder& b = c.b;
@@ -98,10 +94,6 @@ void lower_forward(LowerContext& c) {
 }
 
 void lower_backward(LowerContext& c) {
-  if (c.prefers_host()) {
-    c.call_host();
-    return;
-  }
   constexpr size_t kResult = 4, kLogSumExp = 5, kCausal = 7;
   const Attention a = attention(c, 1 + kQuery, kCausal);
   Builder& b = c.b;
@@ -124,8 +116,8 @@ void lower_backward(LowerContext& c) {
 }  // namespace
 
 void register_attention(LowerTable& table) {
-  table["aten::_scaled_dot_product_flash_attention_for_cpu"] = {lower_forward};
-  table["aten::_scaled_dot_product_flash_attention_for_cpu_backward"] = {lower_backward};
+  table["aten::_scaled_dot_product_flash_attention_for_cpu"] = {host_or<lower_forward>};
+  table["aten::_scaled_dot_product_flash_attention_for_cpu_backward"] = {host_or<lower_backward>};
 }
 
 }  // namespace torch_xla

@@ -148,6 +148,19 @@ void join(Window& window, const Joined& joined, size_t rank) {
 
 }  // namespace
 
+std::vector<bool> flat_inputs(const Graph& graph) {
+  constexpr int64_t kShort = 16, kWorthwhile = 1 << 10;
+  std::vector<bool> flat(graph.inputs.size(), false);
+  for (int32_t input : graph.donated) {
+    if (input >= 0) {
+      const TensorType& type = graph.inputs[static_cast<size_t>(input)]->type(0);
+      flat[static_cast<size_t>(input)] =
+          type.dims.size() > 1 && type.dims.back() < kShort && type.numel() >= kWorthwhile;
+    }
+  }
+  return flat;
+}
+
 Coalescing::Coalescing(const Graph& graph) {
   for (const GraphNode& entry : graph.nodes) {
     const Signature& signature = *entry.node->signature;
@@ -163,9 +176,16 @@ Coalescing::Coalescing(const Graph& graph) {
       }
     }
   }
-  for (GraphValue output : graph.outputs) {  // the loop that writes it has its dimensions
-    if (output.producer >= 0) {
-      const Signature& signature = *graph.nodes[output.producer].node->signature;
+  const std::vector<bool> flat = flat_inputs(graph);
+  for (size_t i = 0; i < graph.outputs.size(); ++i) {
+    const GraphValue output = graph.outputs[i];
+    const bool is_flat = i < graph.donated.size() && graph.donated[i] >= 0 &&
+                         flat[static_cast<size_t>(graph.donated[i])];
+    if (output.producer < 0 || is_flat) {
+      continue;
+    }
+    const Signature& signature = *graph.nodes[output.producer].node->signature;
+    if (is_elementwise(signature)) {  // the loop that writes it has its dimensions
       restrict(signature.outputs[output.index].sizes, [](size_t) { return false; });
     }
   }

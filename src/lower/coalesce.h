@@ -13,6 +13,10 @@
 
 namespace torch_xla {
 
+// Inputs that are parameters of one dimension, and so is the result that is written over them. The
+// update of a kernel of 3 x 3 pixels has loops of three steps otherwise; the memory is the same.
+std::vector<bool> flat_inputs(const Graph& graph);
+
 class Coalescing {
  public:
   explicit Coalescing(const Graph& graph);

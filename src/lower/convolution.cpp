@@ -3,6 +3,7 @@
 // But for kernels of one pixel: these are matrix products, which XLA runs as fast as ATen's
 // kernels. Elsewhere all of them are stablehlo.convolution: an input gradient is a convolution of
 // the dilated gradient with the flipped kernel, a weight gradient one that contracts the batch.
+#include "lower/graph_lowering.h"
 #include "lower/activation.h"
 #include "lower/reduction.h"
 
@@ -261,15 +262,18 @@ void lower_convolution_backward(LowerContext& c) {
     }
     pointwise.emplace(b, g, input.dims(), weight, grad.dims());
   }
+  Val of_input;  // reads the kernel, whose update it has to come before (late_reads.h)
   if (c.output(0).defined && pointwise) {
-    c.set(0, pointwise->input_gradient(grad));
+    of_input = pointwise->input_gradient(grad);
+    c.set(0, of_input);
   } else if (c.output(0).defined) {
     Ints spatial = Ints(input.dims()).slice(2);
     c.set(0, g.transposed ? convolve(b, grad, weight, g, spatial)
                           : convolve_transposed(b, grad, weight, g, spatial));
   }
   if (c.output(1).defined && pointwise) {
-    c.set(1, pointwise->kernel_gradient(input, grad, weight.dims()));
+    const Val gradient = pointwise->kernel_gradient(input, grad, weight.dims());
+    c.set(1, of_input ? b.behind(kBehindTarget, gradient, {of_input}) : gradient);
   } else if (c.output(1).defined) {
     c.set(1, g.transposed ? kernel_gradient(b, grad, input, g, weight.dims())
                           : kernel_gradient(b, input, grad, g, weight.dims()));

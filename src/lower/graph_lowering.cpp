@@ -5,6 +5,7 @@
 #include "lower/coalesce.h"
 #include "lower/composite.h"
 #include "lower/control.h"
+#include "lower/late_reads.h"
 #include "lower/lower_state.h"
 
 #include <cctype>
@@ -81,7 +82,11 @@ class ModuleLowering {
       return v.producer < 0 ? inputs[v.index] : values[v.producer][v.index];
     };
     const CompositePlan plan = find_composites(graph);
-    for (size_t n : plan.order) {
+    LateReads late;  // of what the program writes over
+    if (host_calls_ == HostCalls::IfFaster && plan.composites.empty()) {
+      late = find_late_reads(graph);
+    }
+    for (size_t n : late.order.empty() ? plan.order : late.order) {
       if (plan.inside[n] || !values[n].empty()) {
         continue;
       }
@@ -94,6 +99,14 @@ class ModuleLowering {
         continue;
       }
       values[n] = lower_one(graph, n, value_of, numbers, scope);
+      if (auto wait = late.waits.find(n); wait != late.waits.end()) {
+        Vals reads;
+        for (GraphValue read : wait->second.for_) {
+          reads.push_back(value_of(read));
+        }
+        Val& waiting = values[n][wait->second.output];
+        waiting = b_.behind(kBehindTarget, waiting, reads);
+      }
     }
     Vals results;
     for (GraphValue output : graph.outputs) {
@@ -129,7 +142,7 @@ class ModuleLowering {
     Vals results;
     try {
       results = node.signature->tier == Tier::Call
-                    ? call(*node.signature, state)
+                    ? call(graph, n, state)
                     : lower_plain(graph, *node.signature, std::move(state));
     } catch (const std::exception& error) {
       throw LoweringError("cannot lower " + node_description(node) + ": " + error.what(), n);
@@ -199,7 +212,31 @@ class ModuleLowering {
     return b_.composite(composite.name, composite.attributes, function, arguments, results);
   }
 
-  Vals call(const Signature& signature, LowerContext::State& state) {
+  // The function that a call of a program's only caller stands for, which may then know what the
+  // program writes over (a training step that was traced whole).
+  const Graph* inlined(const Graph& graph, size_t n) {
+    const GraphNode& entry = graph.nodes[n];
+    const Computation& called = *entry.node->signature->computation;
+    const bool alone = graph.nodes.size() == 1 && called.control.kind == Control::Kind::Call;
+    if (!alone || host_calls_ != HostCalls::IfFaster || graph.donated.empty()) {
+      return nullptr;
+    }
+    Graph& body = bodies_.emplace_back(called.graph);
+    body.donated.assign(body.outputs.size(), -1);
+    for (size_t i = 0; i < graph.donated.size(); ++i) {
+      const GraphValue output = graph.outputs[i];
+      for (size_t k = 0; output.producer >= 0 && k < entry.node->operands.size(); ++k) {
+        const GraphValue operand = graph.operands[entry.first_operand + k];
+        if (operand.producer < 0 && static_cast<int32_t>(operand.index) == graph.donated[i]) {
+          body.donated[output.index] = static_cast<int32_t>(k);
+        }
+      }
+    }
+    return &body;
+  }
+
+  Vals call(const Graph& graph, size_t n, LowerContext::State& state) {
+    const Signature& signature = *graph.nodes[n].node->signature;
     LowerContext context(b_, signature, state, host_calls_);
     Vals arguments;
     for (size_t i = 0; i < signature.operands.size(); ++i) {
@@ -207,6 +244,12 @@ class ModuleLowering {
     }
     for (size_t i = 0; i < signature.number_kinds.size(); ++i) {
       arguments.push_back(context.number(signature.operands.size() + i, DType::Double));
+    }
+    if (const Graph* body = inlined(graph, n)) {
+      const auto inputs = arguments.begin() + static_cast<std::ptrdiff_t>(body->inputs.size());
+      const std::vector<LoweredNumber> numbers =
+          numbers_of_call(*body, {inputs, arguments.end()}, pinned_);
+      return lower_nodes(*body, {arguments.begin(), inputs}, numbers, "");
     }
     auto call = [this](const Computation& computation, const Vals& inputs) {
       std::vector<TensorType> results;
@@ -253,6 +296,8 @@ class ModuleLowering {
 
   Builder& b_;
   const HostCalls host_calls_;
+  std::deque<Graph> bodies_;   // of calls that are inlined
+  std::deque<bool> pinned_;    // of their numbers, which nobody asks for
   std::map<std::string, size_t> composite_count_;
   std::unordered_map<const Graph*, Coalescing> coalescing_;
   std::unordered_map<uint64_t, std::string> functions_;  // by Computation::hash
@@ -333,6 +378,12 @@ void annotate(Builder& b, const Graph& graph) {
 
 }  // namespace
 
+namespace {
+
+Val flattened(Builder& b, Val x) { return b.reshape(x, {x.numel()}); }
+
+}  // namespace
+
 LoweredModule lower_graph(const Graph& graph, const std::string& name,
                           const NumberPlacement& placement, HostCalls host_calls) {
   Builder b(name);
@@ -342,9 +393,14 @@ LoweredModule lower_graph(const Graph& graph, const std::string& name,
   }
   b.set_partitions(graph.partitions);
   b.begin_function("main", true);
+  const std::vector<bool> flat = host_calls == HostCalls::IfFaster
+                                     ? flat_inputs(graph)
+                                     : std::vector<bool>(graph.inputs.size(), false);
   Vals inputs;
-  for (const NodePtr& input : graph.inputs) {
-    inputs.push_back(b.parameter(input->type(0)));
+  for (size_t i = 0; i < graph.inputs.size(); ++i) {
+    const TensorType& type = graph.inputs[i]->type(0);
+    inputs.push_back(flat[i] ? b.reshape(b.parameter({type.dtype, {type.numel()}}), type.dims)
+                             : b.parameter(type));
   }
   Val doubles = placement.doubles > 0 ? b.parameter({DType::Double, {placement.doubles}}) : Val();
   Val integers = placement.integers > 0 ? b.parameter({DType::Long, {placement.integers}}) : Val();
@@ -359,6 +415,7 @@ LoweredModule lower_graph(const Graph& graph, const std::string& name,
   }
   for (size_t i = 0; i < graph.donated.size(); ++i) {
     if (graph.donated[i] >= 0) {
+      results[i] = flat[graph.donated[i]] ? flattened(b, results[i]) : results[i];
       b.alias_parameter(graph.donated[i], static_cast<int64_t>(i));
     }
   }

@@ -10,15 +10,6 @@
 namespace torch_xla {
 namespace {
 
-template <LowerFunction direct>
-void lower_library(LowerContext& c) {
-  if (c.prefers_host()) {
-    c.call_host();
-  } else {
-    direct(c);
-  }
-}
-
 // ---- matrices -----------------------------------------------------------------------------------
 
 Val adjoint(Builder& b, Val x) {
@@ -166,12 +157,12 @@ void lower_fft_c2r(LowerContext& c) {
 }  // namespace
 
 void register_linalg(LowerTable& table) {
-  table["aten::linalg_cholesky_ex"] = {lower_library<lower_cholesky>};
-  table["aten::linalg_solve_triangular"] = {lower_library<lower_solve_triangular>};
-  table["aten::triangular_solve"] = {lower_library<lower_triangular_solve>};
-  table["aten::_fft_c2c"] = {lower_library<lower_fft_c2c>};
-  table["aten::_fft_r2c"] = {lower_library<lower_fft_r2c>};
-  table["aten::_fft_c2r"] = {lower_library<lower_fft_c2r>};
+  table["aten::linalg_cholesky_ex"] = {host_or<lower_cholesky>};
+  table["aten::linalg_solve_triangular"] = {host_or<lower_solve_triangular>};
+  table["aten::triangular_solve"] = {host_or<lower_triangular_solve>};
+  table["aten::_fft_c2c"] = {host_or<lower_fft_c2c>};
+  table["aten::_fft_r2c"] = {host_or<lower_fft_r2c>};
+  table["aten::_fft_c2r"] = {host_or<lower_fft_c2r>};
 }
 
 }  // namespace torch_xla

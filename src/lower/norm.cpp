@@ -214,6 +214,25 @@ std::optional<Expr> columns(LowerContext& c, size_t i, DType dtype, Ints dims) {
   return spread(tensor(c, i, dtype, {dims[1]}), dims, {1});
 }
 
+// A kernel of ours has its sums in vectors (host_ops/row_norm.h). Arguments `first` to `input` are
+// as large as the input.
+bool has_faster_rows(LowerContext& c, size_t first, size_t input) {
+  constexpr int64_t kWorthACall = 1 << 14, kWidth = 16;
+  const DType dtype = c.tensor(input).dtype();
+  bool fits = c.prefers_host() && (dtype == DType::Float || dtype == DType::BFloat16) &&
+              product(c.integers(input + 1)) >= kWidth &&
+              product(c.tensor(input).dims()) >= kWorthACall;
+  for (size_t i = first; i <= input; ++i) {
+    fits = fits && c.tensor(i).dtype() == dtype && lies_dense(c, i);
+  }
+  return fits;
+}
+
+template <size_t kFirst, size_t kInput, LowerFunction elsewhere>
+void rows_on_host(LowerContext& c) {
+  has_faster_rows(c, kFirst, kInput) ? c.call_host() : elsewhere(c);
+}
+
 // native_layer_norm(input, normalized_shape, weight, bias, eps)
 void lower_layer_norm(LowerContext& c) {
   DType dtype = statistics_dtype(c, 0);
@@ -337,10 +356,10 @@ void register_norm(LowerTable& table) {
   table["aten::_batch_norm_no_update"] = {lower_batch_norm_no_update};
   table["aten::native_batch_norm_backward"] = {lower_batch_norm_backward};
   table["aten::batch_norm_backward"] = {lower_batch_norm_backward};
-  table["aten::native_layer_norm"] = {lower_layer_norm};
-  table["aten::native_layer_norm_backward"] = {lower_layer_norm_backward};
-  table["aten::_fused_rms_norm"] = {lower_rms_norm};
-  table["aten::_fused_rms_norm_backward"] = {lower_rms_norm_backward};
+  table["aten::native_layer_norm"] = {rows_on_host<0, 0, lower_layer_norm>};
+  table["aten::native_layer_norm_backward"] = {rows_on_host<0, 1, lower_layer_norm_backward>};
+  table["aten::_fused_rms_norm"] = {rows_on_host<0, 0, lower_rms_norm>};
+  table["aten::_fused_rms_norm_backward"] = {rows_on_host<0, 1, lower_rms_norm_backward>};
   table["aten::native_group_norm"] = {lower_group_norm};
   table["aten::native_group_norm_backward"] = {lower_group_norm_backward};
 }

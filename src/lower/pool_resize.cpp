@@ -3,6 +3,8 @@
 // elements. Positions are computed here, with ATen's arithmetic and precision.
 #include "lower/pool.h"
 
+#include <c10/util/accumulate.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -169,23 +171,38 @@ void lower_resize_backward(LowerContext& c) {
   finish(c, {c.b, grad});
 }
 
-template <MakeTaps make_taps, bool aligns>
-void add(LowerTable& table, const std::string& op) {
-  table["aten::" + op] = {lower_resize<make_taps, aligns>};
-  table["aten::" + op + "_backward"] = {lower_resize_backward<make_taps, aligns>};
+template <MakeTaps make_taps>
+void add_nearest(LowerTable& table, const std::string& op) {
+  table["aten::" + op] = {lower_resize<make_taps, false>};
+  table["aten::" + op + "_backward"] = {lower_resize_backward<make_taps, false>};
+}
+
+// XLA-CPU gathers each tap of an average, and adds its gradient, an element at a time.
+template <LowerFunction elsewhere>
+void large_on_host(LowerContext& c) {
+  constexpr int64_t kWorthACall = 1 << 12;  // elements of the larger side
+  const int64_t given = c10::multiply_integers(c.signature().operands[0].sizes);
+  const bool worthwhile = std::max(given, c.output(0).frame.numel()) >= kWorthACall;
+  worthwhile ? host_or<elsewhere>(c) : elsewhere(c);
+}
+
+template <MakeTaps make_taps>
+void add_averaging(LowerTable& table, const std::string& op) {
+  table["aten::" + op] = {large_on_host<lower_resize<make_taps, true>>};
+  table["aten::" + op + "_backward"] = {large_on_host<lower_resize_backward<make_taps, true>>};
 }
 
 }  // namespace
 
 void register_resize(LowerTable& table) {
   for (const char* rank : {"1d", "2d", "3d"}) {
-    add<make_nearest<Nearest::Floor>, false>(table, std::string("upsample_nearest") + rank);
-    add<make_nearest<Nearest::Exact>, false>(table, std::string("_upsample_nearest_exact") + rank);
+    add_nearest<make_nearest<Nearest::Floor>>(table, std::string("upsample_nearest") + rank);
+    add_nearest<make_nearest<Nearest::Exact>>(table, std::string("_upsample_nearest_exact") + rank);
   }
-  add<make_linear, true>(table, "upsample_linear1d");
-  add<make_linear, true>(table, "upsample_bilinear2d");
-  add<make_linear, true>(table, "upsample_trilinear3d");
-  add<make_cubic, true>(table, "upsample_bicubic2d");
+  add_averaging<make_linear>(table, "upsample_linear1d");
+  add_averaging<make_linear>(table, "upsample_bilinear2d");
+  add_averaging<make_linear>(table, "upsample_trilinear3d");
+  add_averaging<make_cubic>(table, "upsample_bicubic2d");
 }
 
 }  // namespace torch_xla

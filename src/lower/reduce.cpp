@@ -1,10 +1,12 @@
 // Reductions, softmax, cumulative operators.
 #include "lower/activation.h"
+#include "lower/graph_lowering.h"
 #include "lower/reduction.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 
 namespace torch_xla {
 
@@ -61,12 +63,40 @@ Dims dims_argument(LowerContext& c, const Val& x, int argument) {
   return none ? Dims{} : c.dims(i, x.rank());
 }
 
+// `value` as a matrix of so many columns, where a kernel of ours looks at it faster than XLA-CPU.
+std::optional<Val> matrix_for_host(LowerContext& c, Val value, int64_t columns) {
+  constexpr int64_t kWorthACall = 1 << 14, kFewest = 16;
+  const bool typed = value.dtype() == DType::Float || value.dtype() == DType::BFloat16;
+  if (!c.prefers_host() || !typed || columns < kFewest || value.numel() < kWorthACall) {
+    return std::nullopt;
+  }
+  return c.b.reshape(value, {value.numel() / columns, columns});
+}
+
+bool is_along_columns(const Reduction& r) {
+  return !r.dims.empty() && !r.kept.empty() && r.dims.back() + 1 == r.kept.front();
+}
+
 // ---- sums ---------------------------------------------------------------------------------------
+
+// `r` is of argument 0, which may have been widened.
+Val sum_of_argument(LowerContext& c, const Reduction& r) {
+  if (is_along_columns(r) && r.x.dtype() == DType::Float) {
+    const Val given = c.tensor(0);
+    if (std::optional<Val> rows = matrix_for_host(c, given, given.numel() / r.count)) {
+      const TensorType sums{DType::Float, {rows->dim(1)}};
+      const Vals found =
+          c.b.custom_call(kColumnSumsTarget, {*rows}, {sums}, "", /*may_fail=*/false);
+      return c.b.reshape(found[0], Ints(r.x.dims()).slice(r.dims.size()));
+    }
+  }
+  return sum_of(c.b, r);
+}
 
 void reduce_sum(LowerContext& c, int dim_argument, bool mean) {
   Val x = c.tensor_as(0, compute_dtype(c.output(0).dtype));
   Reduction r(x, dims_argument(c, x, dim_argument));
-  Val total = sum_of(c.b, r);
+  Val total = sum_of_argument(c, r);
   if (mean) {
     total = c.b.div(total, c.b.scalar_like(total, static_cast<double>(r.count)));
   }
@@ -298,15 +328,34 @@ void lower_norm_dim(LowerContext& c) { reduce_norm(c, c.real_or(1, 2), 2); }
 // ---- softmax ------------------------------------------------------------------------------------
 
 struct Shifted {
-  Val shifted, powers, total;  // x - max, exp of it, its sum
+  Val high, shifted, powers, total;  // max in x's sizes, x - max, exp of it, its sum
 };
 
+bool is_along_rows(const Reduction& r) {
+  return r.dims.size() == 1 && r.dims[0] == r.x.rank() - 1;
+}
+
+// `r` is of argument 0, which may have been widened.
 Shifted shift_by_max(LowerContext& c, const Reduction& r) {
   Builder& b = c.b;
-  Val high = r.spread_back(b, extreme(c, r.x, r.dims, true));
+  std::optional<Val> rows;
+  if (is_along_rows(r) && r.x.dtype() == DType::Float) {
+    rows = matrix_for_host(c, c.tensor(0), r.count);
+  }
+  Vals found;  // of each row
+  if (rows) {
+    const TensorType type{DType::Float, {rows->dim(0)}};
+    found = b.custom_call(kRowExponentialsTarget, {*rows}, {type, type}, "", /*may_fail=*/false);
+    for (Val& of_rows : found) {
+      of_rows = b.reshape(of_rows, Ints(r.x.dims()).slice(0, r.dims[0]));
+    }
+  } else {
+    found = {extreme(c, r.x, r.dims, true)};
+  }
+  Val high = r.spread_back(b, found[0]);
   Val shifted = b.sub(r.x, high);
   Val powers = b.unary("exponential", shifted);
-  return {shifted, powers, sum_of(b, Reduction(powers, r.dims))};
+  return {high, shifted, powers, rows ? found[1] : sum_of(b, Reduction(powers, r.dims))};
 }
 
 Reduction along_dim(LowerContext& c, Val x, size_t argument) {
@@ -326,7 +375,7 @@ void lower_safe_softmax(LowerContext& c) {
   Reduction r = along_dim(c, x, 1);
   Shifted s = shift_by_max(c, r);
   Val result = b.div(s.powers, r.spread_back(b, s.total));
-  Val masked = b.compare("EQ", r.spread_back(b, extreme(c, x, r.dims, true)), b.lowest(x.dtype()));
+  Val masked = b.compare("EQ", s.high, b.lowest(x.dtype()));
   c.set(0, b.select(masked, b.full(0.0, result.type()), result));
 }
 

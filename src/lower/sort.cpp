@@ -150,15 +150,6 @@ void lower_median_dim(LowerContext& c) {
   set_reshaped(c, s.values, s.indices);
 }
 
-template <LowerFunction elsewhere>
-void host_or(LowerContext& c) {
-  if (c.prefers_host()) {
-    c.call_host();
-  } else {
-    elsewhere(c);
-  }
-}
-
 }  // namespace
 
 void register_sort(LowerTable& table) {

@@ -30,6 +30,17 @@ struct LowerEntry {
   uint32_t flags = kNone;
 };
 
+// Where PyTorch's kernel was measured faster than any program: a call of it, and `elsewhere` on
+// platforms that cannot.
+template <LowerFunction elsewhere>
+void host_or(LowerContext& c) {
+  if (c.prefers_host()) {
+    c.call_host();
+  } else {
+    elsewhere(c);
+  }
+}
+
 using LowerTable = std::unordered_map<std::string, LowerEntry>;
 
 // Keys are full names of functional overloads: "aten::add.Tensor", "aten::_softmax".

@@ -265,6 +265,17 @@ Vals Builder::custom_call(std::string_view target, const Vals& operands,
                 results);
 }
 
+Val Builder::behind(std::string_view target, Val x, const Vals& others) {
+  Vals operands{x};
+  operands.insert(operands.end(), others.begin(), others.end());
+  return append("stablehlo.custom_call " + symbol(target) + "(" + name_list(operands) +
+                    ") {api_version = 4 : i32, backend_config = {}, output_operand_aliases = "
+                    "[#stablehlo.output_operand_alias<output_tuple_indices = [], operand_index = "
+                    "0, operand_tuple_indices = []>]} : " +
+                    function_type(types_of(operands), {x.type()}),
+                {x.type()})[0];
+}
+
 Vals Builder::call(const std::string& function, const Vals& arguments,
                    const std::vector<TensorType>& results) {
   return append("func.call @" + marked(function) + "(" + name_list(arguments) +

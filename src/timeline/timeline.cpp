@@ -169,7 +169,7 @@ Track take(Buffer& buffer, int64_t start) {
 
 const char* kind_name(Kind kind) {
   constexpr std::array kNames = {"trace",  "lower",  "compile",  "load", "interpret",
-                                 "launch", "upload", "download", "wait", "device"};
+                                 "launch", "upload", "download", "wait", "kernel", "device"};
   return kNames[static_cast<size_t>(kind)];
 }
 

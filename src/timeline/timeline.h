@@ -21,6 +21,7 @@ enum class Kind : uint8_t {
   Upload,
   Download,
   Wait,
+  Kernel,  // PyTorch's or ours, or a part of its work, called from a program
   Device
 };
 const char* kind_name(Kind kind);  // "trace"

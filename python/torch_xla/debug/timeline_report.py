@@ -43,8 +43,8 @@ _BUSY = 0.7
 class Span:
     """Something that went on in a thread or on a device."""
 
-    kind: str  # trace, lower, compile, load, launch, upload, download, wait, device
-    name: str  # of the graph; empty where there is none
+    kind: str  # trace, lower, compile, load, launch, upload, download, wait, kernel, device
+    name: str  # of the graph, or of a kernel's operator; empty where there is none
     file: str  # the Python line; empty when unknown
     line: int
     start: int  # nanoseconds since the recording began
@@ -144,10 +144,21 @@ class timeline:
             if span.kind in ("upload", "download")
         )
 
+    def kernels(self) -> list[tuple[str, int, int]]:
+        """(operator, nanoseconds on all threads, calls) of the kernels that programs call, the
+        longest first. A call that is divided counts once for each part."""
+        return _totals(
+            (span.name, span.duration, 1)
+            for track in self.tracks
+            for span in track.spans
+            if span.kind == "kernel"
+        )
+
     def graphs(self) -> list[dict[str, Any]]:
         """Totals of each graph: runs, and nanoseconds on the device, launching, compiling."""
         table: dict[str, dict[str, Any]] = {}
-        columns = {"device": "device", "interpret": "device", "launch": "launch", "wait": ""}
+        columns = {"device": "device", "interpret": "device", "launch": "launch"}
+        columns |= {"wait": "", "kernel": ""}
         for track in self.tracks:
             for span in track.spans:
                 column = columns.get(span.kind, "compile")
@@ -168,6 +179,8 @@ def host_shares(tracks: list[Track], duration: int) -> dict[str, float]:
     boundaries: list[tuple[int, int, int]] = []  # (time, +1 or -1, rank)
     for index, track in enumerate(track for track in tracks if not track.device):
         for span in track.spans:
+            if span.kind == "kernel":  # the program's time, not the host's
+                continue
             rank = _PRECEDENCE.index(span.kind) + (len(_PRECEDENCE) if index > 0 else 0)
             boundaries += [(span.start, 1, rank), (span.end, -1, rank)]
     boundaries.sort()
@@ -278,6 +291,7 @@ def html_page(report: timeline) -> str:
         "compilations": compilations,
         "graphs": report.graphs(),
         "lines": report.traced_lines()[:200],
+        "kernels": report.kernels()[:200],
     }
     template = Path(__file__).with_name("timeline_report.html").read_text()
     return template.replace("/*RECORDING*/ null", json.dumps(data).replace("<", "\\u003c"))

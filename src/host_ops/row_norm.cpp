@@ -1,0 +1,426 @@
+#include "host_ops/row_norm.h"
+
+#include "host_ops/kernel_call.h"
+#include "host_ops/lanes.h"
+
+#include <ATen/core/List.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <c10/util/accumulate.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <optional>
+
+namespace torch_xla {
+
+namespace {
+
+using at::Tensor;
+using torch::jit::Stack;
+
+// Where the arguments of an operator stand; -1: it has none.
+struct NormForm {
+  const char* name;
+  int gradient, input, shape, weight, bias, mean, inverse, eps, mask;
+  bool is_gradient() const { return gradient >= 0; }
+  bool centres() const { return bias >= 0; }
+};
+constexpr std::array kNormForms = {
+    NormForm{"aten::native_layer_norm", -1, 0, 1, 2, 3, -1, -1, 4, -1},
+    NormForm{"aten::_fused_rms_norm", -1, 0, 1, 2, -1, -1, -1, 3, -1},
+    NormForm{"aten::native_layer_norm_backward", 0, 1, 2, 5, 6, 3, 4, -1, 7},
+    NormForm{"aten::_fused_rms_norm_backward", 0, 1, 2, 4, -1, -1, 3, -1, 5},
+};
+enum : size_t { kLayerNorm, kRmsNorm, kLayerNormGradient, kRmsNormGradient };
+
+bool has_tensor(const Stack& arguments, int i) {
+  return i >= 0 && arguments[i].isTensor() && arguments[i].toTensor().defined();
+}
+
+// One float for each row or column; undefined where the call has none.
+Tensor floats(const Stack& arguments, int i) {
+  return has_tensor(arguments, i) ? arguments[i].toTensor().to(at::kFloat).contiguous() : Tensor();
+}
+
+template <typename T>
+const T* data_or_null(const Tensor& tensor) {
+  return tensor.defined() ? tensor.const_data_ptr<T>() : nullptr;
+}
+
+int64_t width_of(const NormForm& form, const Stack& arguments) {
+  return c10::multiply_integers(arguments[form.shape].toIntVector());
+}
+
+// A part of a result, as dense numbers of the type that the kernel writes.
+class Written {
+ public:
+  Written(const Tensor& part, at::ScalarType dtype)
+      : part_(part),
+        dense_(part.is_contiguous() && part.scalar_type() == dtype
+                   ? part
+                   : at::empty(part.sizes(), part.options().dtype(dtype))) {}
+  ~Written() {
+    if (!dense_.is_same(part_)) {
+      part_.copy_(dense_);
+    }
+  }
+  Written(const Written&) = delete;
+  Written& operator=(const Written&) = delete;
+
+  template <typename T>
+  T* data() const {
+    return dense_.mutable_data_ptr<T>();
+  }
+
+ private:
+  const Tensor& part_;
+  const Tensor dense_;
+};
+
+// Sums of a row, in chains that do not wait for each other.
+template <size_t kSums, typename Term>
+TORCH_XLA_INLINE std::array<float, kSums> sums_of_row(int64_t width, const Term& term) {
+  constexpr int64_t kChains = 2;
+  Lanes chains[kChains][kSums] = {};
+  int64_t i = 0;
+  for (; i + kChains * kLanes <= width; i += kChains * kLanes) {
+    for (int64_t k = 0; k < kChains; ++k) {
+      term.add(i + k * kLanes, chains[k]);
+    }
+  }
+  for (; i + kLanes <= width; i += kLanes) {
+    term.add(i, chains[0]);
+  }
+  std::array<float, kSums> sums;
+  for (size_t s = 0; s < kSums; ++s) {
+    sums[s] = sum_of_lanes(chains[0][s] + chains[1][s]);
+  }
+  for (; i < width; ++i) {
+    term.add_one(i, sums.data());
+  }
+  return sums;
+}
+
+template <typename T>
+struct Sum {
+  const T* row;
+  TORCH_XLA_INLINE void add(int64_t i, Lanes* sums) const { sums[0] += load_lanes(row + i); }
+  TORCH_XLA_INLINE void add_one(int64_t i, float* sums) const {
+    sums[0] += static_cast<float>(row[i]);
+  }
+};
+
+template <typename T>
+struct SquaresOff {
+  const T* row;
+  float mean;
+  TORCH_XLA_INLINE void add(int64_t i, Lanes* sums) const {
+    const Lanes off = load_lanes(row + i) - mean;
+    sums[0] += off * off;
+  }
+  TORCH_XLA_INLINE void add_one(int64_t i, float* sums) const {
+    const float off = static_cast<float>(row[i]) - mean;
+    sums[0] += off * off;
+  }
+};
+
+// Of the weighted gradient, and of it with what lies off the mean.
+template <typename T>
+struct GradientSums {
+  const T *gradient, *input;
+  const float* weight;
+  float mean;
+  TORCH_XLA_INLINE void add(int64_t i, Lanes* sums) const {
+    Lanes g = load_lanes(gradient + i);
+    g = weight != nullptr ? g * load_lanes(weight + i) : g;
+    sums[0] += g;
+    sums[1] += g * (load_lanes(input + i) - mean);
+  }
+  TORCH_XLA_INLINE void add_one(int64_t i, float* sums) const {
+    const float g = static_cast<float>(gradient[i]) * (weight != nullptr ? weight[i] : 1);
+    sums[0] += g;
+    sums[1] += g * (static_cast<float>(input[i]) - mean);
+  }
+};
+
+template <typename T>
+struct NormaliseRows {
+  const T* input;
+  const float *weight, *bias;
+  int64_t rows, width;
+  float eps;
+  bool centres;
+  T* output;
+  float *means, *inverses;  // means: null for RMS
+
+  TORCH_XLA_INLINE void operator()() const {
+    for (int64_t r = 0; r < rows; ++r) {
+      const T* row = input + r * width;
+      const auto count = static_cast<float>(width);
+      const float mean = centres ? sums_of_row<1>(width, Sum<T>{row})[0] / count : 0;
+      const float variance = sums_of_row<1>(width, SquaresOff<T>{row, mean})[0] / count;
+      const float inverse = 1 / __builtin_sqrtf(variance + eps);
+      if (means != nullptr) {
+        means[r] = mean;
+      }
+      inverses[r] = inverse;
+      write(row, mean, inverse, output + r * width);
+    }
+  }
+
+  TORCH_XLA_INLINE void write(const T* row, float mean, float inverse, T* to) const {
+    int64_t i = 0;
+    for (; i + kLanes <= width; i += kLanes) {
+      Lanes y = (load_lanes(row + i) - mean) * inverse;
+      y = weight != nullptr ? y * load_lanes(weight + i) : y;
+      store_lanes(to + i, bias != nullptr ? y + load_lanes(bias + i) : y);
+    }
+    for (; i < width; ++i) {
+      float y = (static_cast<float>(row[i]) - mean) * inverse;
+      y = weight != nullptr ? y * weight[i] : y;
+      to[i] = bias != nullptr ? y + bias[i] : y;
+    }
+  }
+};
+
+template <typename T>
+struct GradientsOfRows {
+  const T *gradient, *input;
+  const float *weight, *means, *inverses;
+  int64_t rows, width;
+  T* output;
+
+  TORCH_XLA_INLINE void operator()() const {
+    for (int64_t r = 0; r < rows; ++r) {
+      const T *g = gradient + r * width, *x = input + r * width;
+      const float mean = means != nullptr ? means[r] : 0, inverse = inverses[r];
+      const auto sums = sums_of_row<2>(width, GradientSums<T>{g, x, weight, mean});
+      const auto count = static_cast<float>(width);
+      const float shared = means != nullptr ? sums[0] / count : 0;
+      write(g, x, mean, shared, sums[1] * inverse * inverse / count, inverse, output + r * width);
+    }
+  }
+
+  TORCH_XLA_INLINE void write(const T* g, const T* x, float mean, float shared, float slope,
+                              float inverse, T* to) const {
+    int64_t i = 0;
+    for (; i + kLanes <= width; i += kLanes) {
+      Lanes weighted = load_lanes(g + i);
+      weighted = weight != nullptr ? weighted * load_lanes(weight + i) : weighted;
+      store_lanes(to + i, (weighted - shared - (load_lanes(x + i) - mean) * slope) * inverse);
+    }
+    for (; i < width; ++i) {
+      const float weighted = static_cast<float>(g[i]) * (weight != nullptr ? weight[i] : 1);
+      to[i] = (weighted - shared - (static_cast<float>(x[i]) - mean) * slope) * inverse;
+    }
+  }
+};
+
+// Of weight and bias, from some columns of all rows. Sums of so many rows are added to the total
+// at once: errors do not grow with the rows.
+template <typename T>
+struct GradientsOfColumns {
+  static constexpr int64_t kBlock = 128;
+  const T *gradient, *input;  // of the first column
+  const float *means, *inverses;
+  int64_t rows, stride, columns;
+  float *of_weight, *of_bias, *block;  // zeros; block: of twice as many
+
+  TORCH_XLA_INLINE void operator()() const {
+    for (int64_t begin = 0; begin < rows; begin += kBlock) {
+      for (int64_t r = begin; r < std::min(rows, begin + kBlock); ++r) {
+        add_row(gradient + r * stride, input + r * stride, means != nullptr ? means[r] : 0,
+                inverses[r]);
+      }
+      for (int64_t i = 0; i < columns; ++i) {
+        of_weight[i] += block[i];
+        of_bias[i] += block[columns + i];
+        block[i] = block[columns + i] = 0;
+      }
+    }
+  }
+
+  TORCH_XLA_INLINE void add_row(const T* g, const T* x, float mean, float inverse) const {
+    int64_t i = 0;
+    for (; i + kLanes <= columns; i += kLanes) {
+      const Lanes lanes = load_lanes(g + i);
+      const Lanes normalised = (load_lanes(x + i) - mean) * inverse;
+      store_lanes(block + i, load_lanes(block + i) + lanes * normalised);
+      store_lanes(block + columns + i, load_lanes(block + columns + i) + lanes);
+    }
+    for (; i < columns; ++i) {
+      const auto number = static_cast<float>(g[i]);
+      block[i] += number * (static_cast<float>(x[i]) - mean) * inverse;
+      block[columns + i] += number;
+    }
+  }
+};
+
+template <size_t kForm, typename T>
+void normalise(const Stack& arguments, c10::ArrayRef<Tensor> parts) {
+  constexpr NormForm kAt = kNormForms[kForm];
+  const Tensor& input = arguments[kAt.input].toTensor();
+  const Tensor weight = floats(arguments, kAt.weight), bias = floats(arguments, kAt.bias);
+  const int64_t width = width_of(kAt, arguments);
+  const c10::IValue& eps = arguments[kAt.eps];
+  const Written output(parts[0], input.scalar_type()), inverses(parts.back(), at::kFloat);
+  std::optional<Written> means;
+  if (kAt.centres()) {
+    means.emplace(parts[1], at::kFloat);
+  }
+  with_widest_lanes(NormaliseRows<T>{
+      input.const_data_ptr<T>(), data_or_null<float>(weight), data_or_null<float>(bias),
+      input.numel() / width, width,
+      eps.isNone() ? std::numeric_limits<float>::epsilon() : static_cast<float>(eps.toDouble()),
+      kAt.centres(), output.data<T>(), means ? means->data<float>() : nullptr,
+      inverses.data<float>()});
+}
+
+template <size_t kForm, typename T>
+void write_rows(const Stack& arguments, c10::ArrayRef<Tensor> parts) {
+  constexpr NormForm kAt = kNormForms[kForm];
+  const Tensor& input = arguments[kAt.input].toTensor();
+  const Tensor weight = floats(arguments, kAt.weight), means = floats(arguments, kAt.mean),
+               inverses = floats(arguments, kAt.inverse);
+  const int64_t width = width_of(kAt, arguments);
+  const Written output(parts[0], input.scalar_type());
+  with_widest_lanes(GradientsOfRows<T>{
+      arguments[kAt.gradient].toTensor().const_data_ptr<T>(), input.const_data_ptr<T>(),
+      data_or_null<float>(weight), data_or_null<float>(means), data_or_null<float>(inverses),
+      input.numel() / width, width, output.data<T>()});
+}
+
+// The arguments' rows are cut to the columns; the parts are those of weight and bias that the mask
+// asks for.
+template <size_t kForm, typename T>
+void write_columns(const Stack& arguments, c10::ArrayRef<Tensor> parts) {
+  constexpr NormForm kAt = kNormForms[kForm];
+  const Tensor& input = arguments[kAt.input].toTensor();
+  const Tensor means = floats(arguments, kAt.mean), inverses = floats(arguments, kAt.inverse);
+  const c10::List<bool> mask = arguments[kAt.mask].toBoolList();
+  const int64_t columns = parts[0].numel();
+  const at::TensorOptions options = inverses.options();
+  const Tensor of_weight = at::zeros({columns}, options), of_bias = at::zeros({columns}, options),
+               block = at::zeros({2 * columns}, options);
+  with_widest_lanes(GradientsOfColumns<T>{
+      arguments[kAt.gradient].toTensor().const_data_ptr<T>(), input.const_data_ptr<T>(),
+      data_or_null<float>(means), data_or_null<float>(inverses), input.numel() / columns,
+      width_of(kAt, arguments), columns, of_weight.mutable_data_ptr<float>(),
+      of_bias.mutable_data_ptr<float>(), block.mutable_data_ptr<float>()});
+  size_t next = 0;
+  if (mask[1]) {
+    parts[next++].copy_(of_weight.view(parts[0].sizes()));
+  }
+  if (mask.size() > 2 && mask[2]) {
+    parts[next].copy_(of_bias.view(parts[0].sizes()));
+  }
+}
+
+struct NormKernels {
+  CallPiece::Kernel rows, columns;
+};
+
+template <typename T>
+constexpr std::array<NormKernels, kNormForms.size()> kNormKernels = {
+    NormKernels{&normalise<kLayerNorm, T>, nullptr}, NormKernels{&normalise<kRmsNorm, T>, nullptr},
+    NormKernels{&write_rows<kLayerNormGradient, T>, &write_columns<kLayerNormGradient, T>},
+    NormKernels{&write_rows<kRmsNormGradient, T>, &write_columns<kRmsNormGradient, T>}};
+
+bool takes_row_norm(const NormForm& form, const Stack& arguments) {
+  constexpr int64_t kWorthACall = 1 << 14;
+  const Tensor& input = arguments[form.input].toTensor();
+  const auto fits = [&](int i) {
+    return i < 0 || (arguments[i].toTensor().is_contiguous() &&
+                     arguments[i].toTensor().scalar_type() == input.scalar_type());
+  };
+  const at::ScalarType dtype = input.scalar_type();
+  return (dtype == at::kFloat || dtype == at::kBFloat16) && fits(form.input) &&
+         fits(form.gradient) && input.numel() >= kWorthACall &&
+         width_of(form, arguments) >= kLanes;
+}
+
+// The first dimension that has something to divide, of `count` from `first` on.
+int64_t divided_dim(const Tensor& tensor, int64_t first, int64_t count) {
+  int64_t dim = first;
+  while (dim + 1 < first + count && tensor.size(dim) == 1) {
+    ++dim;
+  }
+  return dim;
+}
+
+void add_rows(const NormForm& form, const Stack& arguments, CallPiece::Kernel kernel, int64_t threads,
+              std::vector<CallPiece>& pieces) {
+  const Tensor& input = arguments[form.input].toTensor();
+  const auto dims = static_cast<int64_t>(arguments[form.shape].toIntVector().size());
+  const int64_t dim = divided_dim(input, 0, input.dim() - dims), size = input.size(dim);
+  const bool divides = dim < input.dim() - dims;
+  const int64_t length = divides ? (size + threads - 1) / threads : size;
+  for (int64_t start = 0; start < size; start += length) {
+    const int64_t here = std::min(length, size - start);
+    CallPiece piece{arguments, {{0, dim, start, here}}, kernel};
+    for (int i : {form.gradient, form.input, form.mean, form.inverse}) {
+      if (has_tensor(arguments, i) && divides) {
+        piece.arguments[i] = narrowed(arguments[i].toTensor(), dim, start, here);
+      }
+    }
+    for (size_t result = 1; !form.is_gradient() && result < (form.centres() ? 3 : 2); ++result) {
+      piece.parts.push_back({result, dim, start, divides ? here : 1});
+    }
+    pieces.push_back(std::move(piece));
+  }
+}
+
+void add_columns(const NormForm& form, const Stack& arguments, CallPiece::Kernel kernel,
+                 int64_t threads, std::vector<CallPiece>& pieces) {
+  const c10::List<bool> mask = arguments[form.mask].toBoolList();
+  const Tensor& input = arguments[form.input].toTensor();
+  const std::vector<int64_t> shape = arguments[form.shape].toIntVector();
+  const bool divides = shape.size() == 1;
+  const int64_t size = shape[0];
+  const int64_t lanes = (size + kLanes - 1) / kLanes;
+  const int64_t length = divides ? (lanes + threads - 1) / threads * kLanes : size;
+  for (int64_t start = 0; start < size; start += length) {
+    const int64_t here = std::min(length, size - start);
+    CallPiece piece{arguments, {}, kernel};
+    for (int i : {form.gradient, form.input}) {
+      if (divides) {
+        piece.arguments[i] = narrowed(arguments[i].toTensor(), input.dim() - 1, start, here);
+      }
+    }
+    for (size_t result = 1; result < mask.size(); ++result) {
+      if (mask[result]) {
+        piece.parts.push_back({result, 0, start, here});
+      }
+    }
+    if (!piece.parts.empty()) {
+      pieces.push_back(std::move(piece));
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<CallPiece> divide_row_norm(const c10::OperatorHandle& op, const Stack& arguments,
+                                       int64_t threads) {
+  const std::string& name = op.operator_name().name;
+  const auto* form = std::find_if(kNormForms.begin(), kNormForms.end(),
+                                  [&](const NormForm& known) { return name == known.name; });
+  if (form == kNormForms.end() || !takes_row_norm(*form, arguments)) {
+    return {};
+  }
+  const auto i = static_cast<size_t>(form - kNormForms.begin());
+  const bool wide = arguments[form->input].toTensor().scalar_type() == at::kFloat;
+  const NormKernels kernels = wide ? kNormKernels<float>[i] : kNormKernels<c10::BFloat16>[i];
+  std::vector<CallPiece> pieces;
+  if (!form->is_gradient() || arguments[form->mask].toBoolList()[0]) {
+    add_rows(*form, arguments, kernels.rows, threads, pieces);
+  }
+  if (form->is_gradient()) {
+    add_columns(*form, arguments, kernels.columns, threads, pieces);
+  }
+  return pieces;
+}
+
+}  // namespace torch_xla

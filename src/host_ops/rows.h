@@ -1,0 +1,26 @@
+// What XLA-CPU does to matrices a number at a time, with the processor's vectors: sums of columns,
+// and what softmax has to know of each row. Stateless; from any thread.
+#pragma once
+
+#include "host_ops/workers.h"
+
+#include <c10/core/ScalarType.h>
+
+#include <cstdint>
+
+namespace torch_xla {
+
+// A dense matrix of float or bfloat16.
+struct Matrix {
+  const void* numbers = nullptr;
+  at::ScalarType dtype = at::kFloat;
+  int64_t rows = 0, columns = 0;
+};
+
+// The largest number of each row, and the sum of the exponentials of how far all lie below it.
+void exponentials_of_rows(Workers& workers, const Matrix& matrix, float* largest, float* sums);
+
+// `sums`: one for each column.
+void sums_of_columns(Workers& workers, const Matrix& matrix, float* sums);
+
+}  // namespace torch_xla
