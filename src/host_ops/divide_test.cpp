@@ -307,6 +307,19 @@ TEST(Divide, BatchNormsGradientByChannels) {
   }
 }
 
+TEST(Divide, ResizingByImagesOrChannels) {
+  for (const std::vector<int64_t>& sizes :
+       {std::vector<int64_t>{5, 3, 40, 40}, {1, 33, 30, 30}, {2, 16, 31, 33}}) {
+    const std::vector<int64_t> larger = {61, 47};
+    const Tensor x = torch::randn(sizes), gradient = torch::randn({sizes[0], sizes[1], 61, 47});
+    for (const char* op : {"aten::upsample_bilinear2d", "aten::upsample_bicubic2d"}) {
+      compare_pieces(op, {x, larger, false, c10::IValue(), c10::IValue()}, 2, true, 1e-6);
+      compare_pieces((std::string(op) + "_backward").c_str(),
+                     {gradient, larger, sizes, true, c10::IValue(), c10::IValue()}, 2, true, 1e-5);
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Cases, Division,
                          testing::Combine(testing::Range<size_t>(0, cases().size()),
                                           testing::Values(2, 3, 16)));

@@ -1,0 +1,80 @@
+// Sums of columns and what softmax knows of rows are PyTorch's.
+#include "host_ops/rows.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <limits>
+
+namespace torch_xla {
+namespace {
+
+using torch::Tensor;
+
+// All on the calling thread.
+class Alone final : public Workers {
+ public:
+  int64_t count() const override { return 3; }
+  void schedule(std::function<void()> task) override { task(); }
+};
+
+Matrix matrix_of(const Tensor& x) {
+  return {x.const_data_ptr(), x.scalar_type(), x.size(0), x.size(1)};
+}
+
+class Rows : public testing::TestWithParam<std::tuple<int64_t, int64_t, torch::Dtype>> {
+ protected:
+  Tensor numbers() const {
+    const auto& [rows, columns, dtype] = GetParam();
+    return (torch::randn({rows, columns}) * 5).to(dtype);
+  }
+};
+
+TEST_P(Rows, ExponentialsBelowTheLargest) {
+  const Tensor x = numbers(), wide = x.to(torch::kDouble);
+  Tensor largest = torch::empty({x.size(0)}), sums = torch::empty({x.size(0)});
+  Alone workers;
+  exponentials_of_rows(workers, matrix_of(x), largest.mutable_data_ptr<float>(),
+                       sums.mutable_data_ptr<float>());
+  const Tensor wanted = wide.amax(1);
+  EXPECT_TRUE(torch::equal(largest.to(torch::kDouble), wanted));
+  EXPECT_TRUE(torch::allclose(sums.to(torch::kDouble), (wide - wanted.unsqueeze(1)).exp().sum(1),
+                              1e-6, 0));
+}
+
+TEST_P(Rows, SumsOfColumns) {
+  const Tensor x = numbers();
+  Tensor sums = torch::empty({x.size(1)});
+  Alone workers;
+  sums_of_columns(workers, matrix_of(x), sums.mutable_data_ptr<float>());
+  const Tensor error = (sums - x.to(torch::kDouble).sum(0)).abs().max();
+  EXPECT_LE(error.item<double>(), 1e-6 * x.to(torch::kDouble).abs().sum(0).max().item<double>());
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Sizes, Rows,
+    testing::Combine(testing::Values(1, 7, 1000), testing::Values(1, 15, 16, 67, 4096),
+                     testing::Values(torch::kFloat, torch::kBFloat16)));
+
+TEST(Rows, NumbersThatAreNone) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  Tensor x = torch::zeros({5, 40});
+  x[0].fill_(-kInfinity);
+  x[1][3] = std::nan("");
+  x[2][39] = kInfinity;
+  x[3].fill_(-1e30f);
+  x[4].slice(0, 0, 20).fill_(-kInfinity);
+  Tensor largest = torch::empty({5}), sums = torch::empty({5});
+  Alone workers;
+  exponentials_of_rows(workers, matrix_of(x), largest.mutable_data_ptr<float>(),
+                       sums.mutable_data_ptr<float>());
+  for (int64_t row : {0, 1, 2}) {
+    EXPECT_TRUE(std::isnan(sums[row].item<float>())) << row;
+  }
+  EXPECT_EQ(sums[3].item<float>(), 40);
+  EXPECT_EQ(sums[4].item<float>(), 20);
+  EXPECT_EQ(largest[4].item<float>(), 0);
+}
+
+}  // namespace
+}  // namespace torch_xla

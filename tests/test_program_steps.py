@@ -1,0 +1,62 @@
+"""What the program of a training step does to memory, at the size of models that people train."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+# A step of linear layers, convolutions of one pixel and of more, and norms. Prints the sizes of its
+# parameters, and two losses.
+STEP = """
+import json, sys
+import torch
+import torch_xla
+from torch import nn
+
+whole = sys.argv[1] == "traced"
+torch.manual_seed(0)
+model = nn.Sequential(
+    nn.Conv2d(3, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU(),
+    nn.Conv2d(64, 128, 1), nn.ReLU(), nn.Conv2d(128, 64, 3, stride=2, padding=1), nn.Flatten(),
+    nn.Linear(64 * 8 * 8, 256), nn.GELU(), nn.LayerNorm(256),
+    nn.Linear(256, 512), nn.GELU(), nn.Linear(512, 256), nn.Linear(256, 10),
+).to("xla")
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+x, y = torch.randn(64, 3, 16, 16).to("xla"), torch.randint(10, (64,)).to("xla")
+
+def step():
+    optimizer.zero_grad()
+    loss = nn.functional.cross_entropy(model(x), y)
+    loss.backward()
+    optimizer.step()
+    return loss
+
+step = torch_xla.compile(step, assume_pure=whole)
+losses = [step().item() for _ in range(6)]
+print(json.dumps([[list(p.shape) for p in model.parameters() if p.dim() > 1], losses]))
+"""
+
+
+@pytest.mark.parametrize("how", ["traced", "compiled"])
+def test_parameters_are_updated_where_they_are(
+    how: str, tmp_path: Path, fresh_python: Callable[..., str]
+) -> None:
+    """The gradient of a layer's input reads its weights, and is not in the way of their update."""
+    program = STEP.replace("sys.argv[1]", repr(how))
+    shapes, losses = json.loads(
+        fresh_python(program, TORCH_XLA_TIERS="off", TORCH_XLA_DUMP_DIR=str(tmp_path),
+                     TORCH_XLA_CACHE_DIR=str(tmp_path / "cache"))
+    )  # fmt: skip
+    assert losses[-1] < losses[0]
+    newest = max(tmp_path.glob("*.optimized.hlo"), key=lambda path: path.stat().st_mtime_ns)
+    hlo = newest.read_text()
+    sizes = {f"f32[{','.join(map(str, shape))}]" for shape in shapes}
+    numels = [eval("*".join(map(str, shape))) for shape in shapes]  # noqa: S307 - of our own
+    sizes |= {f"f32[{numel}]" for numel in numels if numel >= 1 << 12}
+    copies = [
+        line.split("metadata")[0].strip()
+        for line in hlo.splitlines()
+        if " copy(" in line and "ROOT" not in line and line.split()[2].split("{")[0] in sizes
+    ]
+    assert not copies
