@@ -168,18 +168,26 @@ XLA_FFI_DEFINE_HANDLER(kRowExponentialsHandler, describe_rows,
                            .Ret<ffi::Buffer<ffi::F32>>()
                            .Ret<ffi::Buffer<ffi::F32>>());
 
-ffi::Error sum_columns(ffi::ThreadPool pool, ffi::AnyBuffer matrix,
-                       ffi::ResultBuffer<ffi::F32> sums) {
+using ReduceMatrix = void (*)(Workers&, const Matrix&, float*);
+
+template <ReduceMatrix reduce>
+ffi::Error reduce_matrix(ffi::ThreadPool pool, ffi::AnyBuffer matrix,
+                         ffi::ResultBuffer<ffi::F32> results) {
   PoolWorkers workers(pool);
   return answer("sum",
-                [&] { sums_of_columns(workers, matrix_of(matrix), sums->typed_data()); });
+                [&] { reduce(workers, matrix_of(matrix), results->typed_data()); });
 }
 
-XLA_FFI_DEFINE_HANDLER(kColumnSumsHandler, sum_columns,
-                       ffi::Ffi::Bind()
-                           .Ctx<ffi::ThreadPool>()
-                           .Arg<ffi::AnyBuffer>()
-                           .Ret<ffi::Buffer<ffi::F32>>());
+auto reduction_binding() {
+  return ffi::Ffi::Bind()
+      .Ctx<ffi::ThreadPool>()
+      .Arg<ffi::AnyBuffer>()
+      .Ret<ffi::Buffer<ffi::F32>>();
+}
+
+XLA_FFI_DEFINE_HANDLER(kColumnSumsHandler, reduce_matrix<&sums_of_columns>, reduction_binding());
+XLA_FFI_DEFINE_HANDLER(kRowSumsHandler, reduce_matrix<&sums_of_rows>, reduction_binding());
+XLA_FFI_DEFINE_HANDLER(kRowLargestHandler, reduce_matrix<&largest_of_rows>, reduction_binding());
 
 // Whoever reads the result has waited for the other arguments.
 ffi::Error give_on(ffi::RemainingArgs arguments, ffi::Result<ffi::AnyBuffer> result) {
@@ -205,6 +213,8 @@ bool host_calls_available() {
              std::pair(kHostCallTarget, kHostOpHandler),
              std::pair(kRandomBitsTarget, kRandomBitsHandler),
              std::pair(kRowExponentialsTarget, kRowExponentialsHandler),
+             std::pair(kRowSumsTarget, kRowSumsHandler),
+             std::pair(kRowLargestTarget, kRowLargestHandler),
              std::pair(kColumnSumsTarget, kColumnSumsHandler),
              std::pair(kBehindTarget, kBehindHandler),
          }) {

@@ -1,5 +1,6 @@
 #include "host_ops/product.h"
 
+#include "base/processor.h"
 #include "host_ops/plain_dispatch.h"
 
 #include <ATen/Context.h>
@@ -21,22 +22,9 @@ namespace torch_xla {
 
 namespace {
 
-// MKL keeps its kernels for AVX-512 to the processors of one maker; on the others oneDNN's take
-// less than half the time.
-bool onednn_has_wider_vectors() {
-#if defined(__x86_64__)
-  static const bool wider = at::native::mkldnn_matmul != nullptr &&
-                            __builtin_cpu_supports("avx512f") != 0 &&
-                            __builtin_cpu_is("intel") == 0;
-  return wider;
-#else
-  return false;
-#endif
-}
-
 bool onednn_takes(at::ScalarType dtype) {
-  return dtype == at::kFloat && onednn_has_wider_vectors() &&
-         at::globalContext().userEnabledMkldnn();
+  return dtype == at::kFloat && at::native::mkldnn_matmul != nullptr &&
+         processor::is_held_back_by_mkl() && at::globalContext().userEnabledMkldnn();
 }
 
 thread_local bool own_products = false;

@@ -12,7 +12,9 @@ namespace torch_xla {
 
 namespace {
 
+// One instruction, which gives y where there is NaN.
 TORCH_XLA_INLINE Lanes larger(Lanes x, Lanes y) { return x > y ? x : y; }
+TORCH_XLA_INLINE float larger(float x, float y) { return x > y ? x : y; }
 
 // Of numbers that are not positive; NaN of NaN. What is too small for a normal number is zero.
 // 2^n * e^r with |r| <= ln(2) / 2, e^r by its series: an error of 2 in the last place.
@@ -49,9 +51,106 @@ TORCH_XLA_INLINE Lanes load_rest(const T* numbers, int64_t count, float filler) 
   return lanes;
 }
 
+struct Summed {
+  static constexpr float kNone = 0;
+  template <typename Numbers>
+  static TORCH_XLA_INLINE Numbers together(Numbers x, Numbers y) {
+    return x + y;
+  }
+};
+
+struct Largest {
+  static constexpr float kNone = -std::numeric_limits<float>::infinity();
+  template <typename Numbers>
+  static TORCH_XLA_INLINE Numbers together(Numbers x, Numbers y) {
+    return larger(x, y);
+  }
+};
+
+constexpr int64_t kRowChains = 4;  // of results that do not wait for each other
+
+template <typename How, typename T>
+TORCH_XLA_INLINE float reduced(const T* numbers, int64_t count) {
+  Lanes chains[kRowChains];
+  for (Lanes& chain : chains) {
+    chain = How::kNone - Lanes{};
+  }
+  int64_t i = 0;
+  for (; i + kRowChains * kLanes <= count; i += kRowChains * kLanes) {
+    for (int64_t k = 0; k < kRowChains; ++k) {
+      chains[k] = How::together(load_lanes(numbers + i + k * kLanes), chains[k]);
+    }
+  }
+  for (; i < count; i += kLanes) {
+    const int64_t rest = count - i;
+    chains[0] = How::together(
+        rest < kLanes ? load_rest(numbers + i, rest, How::kNone) : load_lanes(numbers + i),
+        chains[0]);
+  }
+  const Lanes all =
+      How::together(How::together(chains[0], chains[1]), How::together(chains[2], chains[3]));
+  float result = How::kNone;
+  for (int64_t lane = 0; lane < kLanes; ++lane) {
+    result = How::together(all[lane], result);
+  }
+  return result;
+}
+
+// The largest bits but for the sign: above those of infinity there is NaN.
+template <typename T>
+TORCH_XLA_INLINE bool has_nan(const T* numbers, int64_t count) {
+  using Words [[gnu::vector_size(kLanes * sizeof(int32_t))]] = int32_t;
+  constexpr int32_t kMagnitude = 0x7fffffff, kInfinity = 0x7f800000;
+  Words most = {};
+  for (int64_t i = 0; i < count; i += kLanes) {
+    const int64_t rest = count - i;
+    const Lanes lanes = rest < kLanes ? load_rest(numbers + i, rest, 0) : load_lanes(numbers + i);
+    Words bits;
+    std::memcpy(&bits, &lanes, sizeof(bits));
+    bits &= kMagnitude;
+    most = bits > most ? bits : most;
+  }
+  bool found = false;
+  for (int64_t lane = 0; lane < kLanes; ++lane) {
+    found = found || most[lane] > kInfinity;
+  }
+  return found;
+}
+
+struct SumOfRow {
+  template <typename T>
+  static TORCH_XLA_INLINE float of(const T* numbers, int64_t count) {
+    return reduced<Summed>(numbers, count);
+  }
+};
+
+struct LargestOfRow {
+  template <typename T>
+  static TORCH_XLA_INLINE float of(const T* numbers, int64_t count) {
+    const float largest = reduced<Largest>(numbers, count);
+    return has_nan(numbers, count) ? std::numeric_limits<float>::quiet_NaN() : largest;
+  }
+};
+
+// `results`: one for each piece of a row.
+template <typename How, typename T>
+struct ReducePieces {
+  static constexpr int64_t kPiece = 1 << 14;  // numbers
+  const T* numbers;
+  int64_t columns, pieces_of_row, first, count;
+  float* results;
+
+  TORCH_XLA_INLINE void operator()() const {
+    for (int64_t piece = first; piece < first + count; ++piece) {
+      const int64_t row = piece / pieces_of_row, start = piece % pieces_of_row * kPiece;
+      const int64_t length = std::min(kPiece, columns - start);
+      results[piece] = How::of(numbers + row * columns + start, length);
+    }
+  }
+};
+
 template <typename T>
 struct ExponentialsOfRows {
-  static constexpr int64_t kChains = 4;  // of results that do not wait for each other
   const T* numbers;
   int64_t rows, columns;
   float *largest, *sums;
@@ -59,41 +158,16 @@ struct ExponentialsOfRows {
   TORCH_XLA_INLINE void operator()() const {
     for (int64_t row = 0; row < rows; ++row) {
       const T* of_row = numbers + row * columns;
-      largest[row] = largest_of(of_row);
+      largest[row] = reduced<Largest>(of_row, columns);
       sums[row] = sum_of(of_row, largest[row]);
     }
   }
 
-  TORCH_XLA_INLINE float largest_of(const T* row) const {
-    constexpr float kNone = -std::numeric_limits<float>::infinity();
-    Lanes chains[kChains];
-    for (Lanes& chain : chains) {
-      chain = kNone - Lanes{};
-    }
-    int64_t i = 0;
-    for (; i + kChains * kLanes <= columns; i += kChains * kLanes) {
-      for (int64_t k = 0; k < kChains; ++k) {
-        chains[k] = larger(load_lanes(row + i + k * kLanes), chains[k]);
-      }
-    }
-    for (; i < columns; i += kLanes) {
-      const int64_t rest = columns - i;
-      chains[0] = larger(rest < kLanes ? load_rest(row + i, rest, kNone) : load_lanes(row + i),
-                         chains[0]);
-    }
-    const Lanes all = larger(larger(chains[0], chains[1]), larger(chains[2], chains[3]));
-    float result = kNone;
-    for (int64_t i = 0; i < kLanes; ++i) {
-      result = all[i] > result ? all[i] : result;
-    }
-    return result;
-  }
-
   TORCH_XLA_INLINE float sum_of(const T* row, float high) const {
-    Lanes chains[kChains] = {};
+    Lanes chains[kRowChains] = {};
     int64_t i = 0;
-    for (; i + kChains * kLanes <= columns; i += kChains * kLanes) {
-      for (int64_t k = 0; k < kChains; ++k) {
+    for (; i + kRowChains * kLanes <= columns; i += kRowChains * kLanes) {
+      for (int64_t k = 0; k < kRowChains; ++k) {
         chains[k] += exponential(load_lanes(row + i + k * kLanes) - high);
       }
     }
@@ -166,7 +240,35 @@ void with_type(const Matrix& matrix, const Run& run) {
   }
 }
 
+template <typename How>
+void reduce_rows(Workers& workers, const Matrix& matrix, float* results) {
+  with_type(matrix, [&](const auto* numbers) {
+    using Pieces = ReducePieces<How, std::remove_cvref_t<decltype(*numbers)>>;
+    const int64_t of_row = (matrix.columns + Pieces::kPiece - 1) / Pieces::kPiece;
+    std::vector<float> pieces;
+    if (of_row > 1) {
+      pieces.resize(static_cast<size_t>(matrix.rows * of_row));
+    }
+    float* found = of_row > 1 ? pieces.data() : results;
+    run_ranges(workers, matrix.rows * of_row, matrix.columns / of_row, 1,
+               [&](int64_t first, int64_t count) {
+                 with_widest_lanes(Pieces{numbers, matrix.columns, of_row, first, count, found});
+               });
+    for (int64_t row = 0; of_row > 1 && row < matrix.rows; ++row) {
+      results[row] = How::of(found + row * of_row, of_row);
+    }
+  });
+}
+
 }  // namespace
+
+void sums_of_rows(Workers& workers, const Matrix& matrix, float* sums) {
+  reduce_rows<SumOfRow>(workers, matrix, sums);
+}
+
+void largest_of_rows(Workers& workers, const Matrix& matrix, float* largest) {
+  reduce_rows<LargestOfRow>(workers, matrix, largest);
+}
 
 void exponentials_of_rows(Workers& workers, const Matrix& matrix, float* largest, float* sums) {
   with_type(matrix, [&](const auto* numbers) {

@@ -1,5 +1,6 @@
-// What XLA-CPU does to matrices a number at a time, with the processor's vectors: sums of columns,
-// and what softmax has to know of each row. Stateless; from any thread.
+// What XLA-CPU does to matrices a number at a time, with the processor's vectors: sums of rows and
+// of columns, the largest of each row, and what softmax has to know of it. Stateless; from any
+// thread.
 #pragma once
 
 #include "host_ops/workers.h"
@@ -19,6 +20,10 @@ struct Matrix {
 
 // The largest number of each row, and the sum of the exponentials of how far all lie below it.
 void exponentials_of_rows(Workers& workers, const Matrix& matrix, float* largest, float* sums);
+
+// One for each row, however few and long they are. Where a row has NaN, it is the largest.
+void sums_of_rows(Workers& workers, const Matrix& matrix, float* sums);
+void largest_of_rows(Workers& workers, const Matrix& matrix, float* largest);
 
 // `sums`: one for each column.
 void sums_of_columns(Workers& workers, const Matrix& matrix, float* sums);

@@ -1,4 +1,5 @@
 // Matrix products. Operands are 2-D, or 3-D with one batch dimension: PyTorch has folded the rest.
+#include "base/processor.h"
 #include "lower/activation.h"
 #include "lower/reduction.h"
 
@@ -38,16 +39,6 @@ bool copies_the_matrix(LowerContext& c, size_t first, size_t second, int64_t few
   return x != nullptr && y != nullptr && rows(*x) <= few && is_large(*y) && lies_transposed(*y);
 }
 
-// oneDNN multiplies bfloat16 by the processor's own instructions; XLA-CPU does not.
-bool has_bfloat16_instructions() {
-#if defined(__x86_64__)
-  static const bool has = __builtin_cpu_supports("avx512bf16") != 0;
-  return has;
-#else
-  return false;
-#endif
-}
-
 int64_t multiplications(LowerContext& c, size_t first, size_t second) {
   const Window *x = c.window(first), *y = c.window(second);
   return x != nullptr && y != nullptr ? x->numel() * y->sizes.back() : 0;
@@ -65,7 +56,7 @@ bool better_on_host(LowerContext& c, size_t first, size_t second) {
   switch (x->dtype) {
     case DType::BFloat16:
       return copies_the_matrix(c, first, second, kFewOfBFloat16) ||
-             (has_bfloat16_instructions() &&
+             (processor::multiplies_bfloat16() &&
               multiplications(c, first, second) >= kWorthwhileBFloat16);
     case DType::Half:
       return copies_the_matrix(c, first, second, kFewOfHalf);

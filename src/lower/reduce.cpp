@@ -50,8 +50,6 @@ Val reduce_to(Builder& b, const Reduction& r, std::string_view op, Val init) {
   return r.dims.empty() ? r.x : b.reduce(r.x, init, r.dims, op);
 }
 
-Val sum_of(Builder& b, const Reduction& r) { return reduce_to(b, r, "add", b.scalar_like(r.x, 0)); }
-
 // dim argument at `i`, or every dimension where the overload has none. An empty list means every
 // dimension to some operators and none to others: the output's sizes tell.
 Dims dims_argument(LowerContext& c, const Val& x, int argument) {
@@ -73,24 +71,71 @@ std::optional<Val> matrix_for_host(LowerContext& c, Val value, int64_t columns) 
   return c.b.reshape(value, {value.numel() / columns, columns});
 }
 
+// How many of the reduced dimensions are the last ones.
+size_t count_behind(const Reduction& r) {
+  size_t count = 0;
+  while (count < r.dims.size() &&
+         r.dims[r.dims.size() - 1 - count] == r.x.rank() - 1 - static_cast<int64_t>(count)) {
+    ++count;
+  }
+  return count;
+}
+
+// The rows of `x`, which are its `behind` last dimensions, as one number each.
+std::optional<Val> reduced_rows(LowerContext& c, Val x, size_t behind, const char* target) {
+  const Ints dims(x.dims()), outside = dims.slice(0, dims.size() - behind);
+  const std::optional<Val> rows =
+      behind == 0 ? std::nullopt : matrix_for_host(c, x, product(dims.slice(outside.size())));
+  if (!rows) {
+    return std::nullopt;
+  }
+  const TensorType results{DType::Float, {rows->dim(0)}};
+  return c.b.reshape(c.b.custom_call(target, {*rows}, {results}, "", /*may_fail=*/false)[0],
+                     outside);
+}
+
 bool is_along_columns(const Reduction& r) {
   return !r.dims.empty() && !r.kept.empty() && r.dims.back() + 1 == r.kept.front();
 }
 
-// ---- sums ---------------------------------------------------------------------------------------
-
-// `r` is of argument 0, which may have been widened.
-Val sum_of_argument(LowerContext& c, const Reduction& r) {
-  if (is_along_columns(r) && r.x.dtype() == DType::Float) {
-    const Val given = c.tensor(0);
-    if (std::optional<Val> rows = matrix_for_host(c, given, given.numel() / r.count)) {
+// Of float or bfloat16, in float.
+std::optional<Val> sum_on_host(LowerContext& c, const Reduction& r) {
+  if (r.x.numel() == 0) {
+    return std::nullopt;
+  }
+  if (is_along_columns(r)) {
+    if (std::optional<Val> rows = matrix_for_host(c, r.x, r.x.numel() / r.count)) {
       const TensorType sums{DType::Float, {rows->dim(1)}};
       const Vals found =
           c.b.custom_call(kColumnSumsTarget, {*rows}, {sums}, "", /*may_fail=*/false);
       return c.b.reshape(found[0], Ints(r.x.dims()).slice(r.dims.size()));
     }
   }
-  return sum_of(c.b, r);
+  const size_t behind = count_behind(r);
+  std::optional<Val> sums = reduced_rows(c, r.x, behind, kRowSumsTarget);
+  if (sums && behind < r.dims.size()) {
+    const Reduction rest(*sums, Dims(r.dims.begin(), r.dims.end() - behind));
+    return reduce_to(c.b, rest, "add", c.b.scalar_like(rest.x, 0));
+  }
+  return sums;
+}
+
+// ---- sums ---------------------------------------------------------------------------------------
+
+Val sum_of(LowerContext& c, const Reduction& r) {
+  if (r.x.dtype() == DType::Float) {
+    if (const std::optional<Val> sum = sum_on_host(c, r)) {
+      return *sum;
+    }
+  }
+  return reduce_to(c.b, r, "add", c.b.scalar_like(r.x, 0));
+}
+
+// Of argument 0, which may be narrower than `r`.
+Val sum_of_argument(LowerContext& c, const Reduction& r) {
+  const std::optional<Val> sum =
+      r.x.dtype() == DType::Float ? sum_on_host(c, Reduction(c.tensor(0), r.dims)) : std::nullopt;
+  return sum ? *sum : sum_of(c, r);
 }
 
 void reduce_sum(LowerContext& c, int dim_argument, bool mean) {
@@ -111,7 +156,7 @@ void lower_mean_dim(LowerContext& c) { reduce_sum(c, 1, true); }
 void lower_nansum(LowerContext& c) {
   Val x = c.tensor_as(0, compute_dtype(c.output(0).dtype));
   x = c.b.select(c.b.compare("NE", x, x), c.b.full(0.0, x.type()), x);
-  set_reduced(c, 0, sum_of(c.b, Reduction(x, dims_argument(c, x, 1))));
+  set_reduced(c, 0, sum_of(c, Reduction(x, dims_argument(c, x, 1))));
 }
 
 void reduce_product(LowerContext& c, int dim_argument) {
@@ -126,18 +171,30 @@ void lower_prod_dim(LowerContext& c) { reduce_product(c, 1); }
 
 void lower_count_nonzero(LowerContext& c) {
   Val x = c.b.convert(c.tensor_as(0, DType::Bool), DType::Long);
-  set_reduced(c, 0, sum_of(c.b, Reduction(x, dims_argument(c, x, 1))));
+  set_reduced(c, 0, sum_of(c, Reduction(x, dims_argument(c, x, 1))));
 }
 
 // ---- extremes -----------------------------------------------------------------------------------
 
+// NaN wins over every number.
+std::optional<Val> largest_on_host(LowerContext& c, const Reduction& r) {
+  const size_t behind = count_behind(r);
+  const std::optional<Val> found = behind == r.dims.size()
+                                       ? reduced_rows(c, r.x, behind, kRowLargestTarget)
+                                       : std::nullopt;
+  return found ? std::optional(c.b.convert(*found, r.x.dtype())) : std::nullopt;
+}
+
 Val extreme(LowerContext& c, Val x, Dims dims, bool largest) {
+  const Reduction r(x, std::move(dims));
   if (x.dtype() == DType::Bool) {
-    return reduce_to(c.b, Reduction(x, std::move(dims)), largest ? "or" : "and",
-                     c.b.scalar_like(x, largest ? 0 : 1));
+    return reduce_to(c.b, r, largest ? "or" : "and", c.b.scalar_like(x, largest ? 0 : 1));
+  }
+  if (const std::optional<Val> found = largest ? largest_on_host(c, r) : std::nullopt) {
+    return *found;
   }
   Val init = largest ? c.b.lowest(x.dtype()) : c.b.highest(x.dtype());
-  return reduce_to(c.b, Reduction(x, std::move(dims)), largest ? "maximum" : "minimum", init);
+  return reduce_to(c.b, r, largest ? "maximum" : "minimum", init);
 }
 
 // As above, but NaN wins over every number: the plugin's own maximum loses it when vectorised. A
@@ -154,6 +211,9 @@ Val extreme_or_nan(LowerContext& c, Val x, Dims dims, bool largest) {
     return c.b.select(any_nan, c.b.full(nan, result.type()), result);
   }
   Reduction r(x, std::move(dims));
+  if (const std::optional<Val> found = largest ? largest_on_host(c, r) : std::nullopt) {
+    return *found;
+  }
   Val init = largest ? c.b.lowest(x.dtype()) : c.b.highest(x.dtype());
   return c.b.reduce({x}, {init}, r.dims, [&](Builder& b, const Vals& a) {
     Val better = b.compare(largest ? "GT" : "LT", a[0], a[1]);
@@ -259,12 +319,12 @@ struct Variance {
 Variance variance_of(LowerContext& c, const Reduction& r, double correction) {
   Builder& b = c.b;
   double count = static_cast<double>(r.count);
-  Val mean = b.div(sum_of(b, r), b.scalar_like(r.x, count));
+  Val mean = b.div(sum_of(c, r), b.scalar_like(r.x, count));
   Val centred = b.sub(r.x, r.spread_back(b, mean));
   Val squares = c10::isComplexType(r.x.dtype()) ? b.add(b.mul(b.real(centred), b.real(centred)),
                                                         b.mul(b.imag(centred), b.imag(centred)))
                                                 : b.mul(centred, centred);
-  Val total = sum_of(b, Reduction(squares, r.dims));
+  Val total = sum_of(c, Reduction(squares, r.dims));
   return {mean, b.div(total, b.scalar_like(total, std::max(0.0, count - correction)))};
 }
 
@@ -286,7 +346,7 @@ void lower_logsumexp(LowerContext& c) {
   Val x = c.tensor_as(0, compute_dtype(c.output(0).dtype));
   Dims dims = dims_argument(c, x, 1);
   if (x.numel() == 0 || c10::isComplexType(x.dtype())) {
-    set_reduced(c, 0, b.unary("log", sum_of(b, Reduction(b.unary("exponential", x), dims))));
+    set_reduced(c, 0, b.unary("log", sum_of(c, Reduction(b.unary("exponential", x), dims))));
     return;
   }
   Reduction r(x, dims);
@@ -294,7 +354,7 @@ void lower_logsumexp(LowerContext& c) {
   Val finite = b.is_finite(high);
   Val shift = b.select(finite, high, b.full(0.0, high.type()));
   Val powers = b.unary("exponential", b.sub(x, r.spread_back(b, shift)));
-  set_reduced(c, 0, b.add(b.unary("log", sum_of(b, Reduction(powers, dims))), shift));
+  set_reduced(c, 0, b.add(b.unary("log", sum_of(c, Reduction(powers, dims))), shift));
 }
 
 void reduce_norm(LowerContext& c, double order, int dim_argument) {
@@ -304,7 +364,7 @@ void reduce_norm(LowerContext& c, double order, int dim_argument) {
   Val size = c10::isComplexType(x.dtype()) ? x : b.convert(x, dtype);
   size = b.convert(b.unary("abs", size), dtype);
   Dims dims = dims_argument(c, x, dim_argument);
-  auto sum = [&](Val terms) { return sum_of(b, Reduction(terms, dims)); };
+  auto sum = [&](Val terms) { return sum_of(c, Reduction(terms, dims)); };
   if (std::isinf(order)) {
     set_reduced(c, 0, extreme_or_nan(c, size, dims, order > 0));
   } else if (order == 0) {
@@ -355,7 +415,7 @@ Shifted shift_by_max(LowerContext& c, const Reduction& r) {
   Val high = r.spread_back(b, found[0]);
   Val shifted = b.sub(r.x, high);
   Val powers = b.unary("exponential", shifted);
-  return {high, shifted, powers, rows ? found[1] : sum_of(b, Reduction(powers, r.dims))};
+  return {high, shifted, powers, rows ? found[1] : sum_of(c, Reduction(powers, r.dims))};
 }
 
 Reduction along_dim(LowerContext& c, Val x, size_t argument) {
@@ -392,14 +452,14 @@ void lower_softmax_backward(LowerContext& c) {
   Expr output = operand(c, 1);
   Expr weighted = grad * output;
   Reduction r = along_dim(c, weighted.value(), 2);
-  Expr total{c.b, r.spread_back(c.b, sum_of(c.b, r))};
+  Expr total{c.b, r.spread_back(c.b, sum_of(c, r))};
   finish(c, weighted - output * total);
 }
 
 void lower_log_softmax_backward(LowerContext& c) {
   Expr grad = operand(c, 0);
   Reduction r = along_dim(c, grad.value(), 2);
-  Expr total{c.b, r.spread_back(c.b, sum_of(c.b, r))};
+  Expr total{c.b, r.spread_back(c.b, sum_of(c, r))};
   finish(c, grad - exp(operand(c, 1)) * total);
 }
 

@@ -1,5 +1,6 @@
 #include "pjrt/compile_options.h"
 
+#include "base/processor.h"
 #include "pjrt/wire.h"
 #include "pjrt/xla_flags.h"
 
@@ -44,16 +45,6 @@ void write_flag(std::string& message, std::string_view name, const std::string& 
   write_entry(message, name, value_message);
 }
 
-// Vectors of 512 bits, XLA's default is 256. Processors that have them and no instructions for
-// bfloat16 are older, and lower their frequency for them.
-bool has_fast_wide_vectors() {
-#if defined(__x86_64__)
-  return __builtin_cpu_supports("avx512bf16") != 0;
-#else
-  return false;
-#endif
-}
-
 std::string encode_platform_flags(std::string_view platform) {
   std::string message;
   if (platform == "foreign") {
@@ -67,7 +58,7 @@ std::string encode_platform_flags(std::string_view platform) {
     unsigned parts = std::clamp(std::thread::hardware_concurrency(), 1u, 32u);
     write_flag(message, "xla_cpu_parallel_codegen_split_count", std::to_string(parts));
     constexpr std::string_view kVectorWidth = "xla_cpu_prefer_vector_width";
-    if (has_fast_wide_vectors() && !xla_flags_name(kVectorWidth)) {
+    if (processor::multiplies_bfloat16() && !xla_flags_name(kVectorWidth)) {
       write_flag(message, kVectorWidth, std::string("512"));
     }
   }

@@ -1,5 +1,7 @@
 #include "tiers/gain.h"
 
+#include "base/processor.h"
+
 #include <algorithm>
 #include <array>
 #include <string_view>
@@ -52,21 +54,22 @@ constexpr std::array kFamilies = {
     // What calls a kernel, or is divided better by it
     Family{"convolution_backward", 2},
     Family{"convolution", -1},
-    Family{"bmm", -0.5},
-    Family{"baddbmm", -0.5},
-    Family{"_scaled_dot_product", 0},
+    Family{"_scaled_dot_product", -0.2},
     Family{"linalg", -4},
     Family{"_linalg", -4},
     Family{"cholesky", -4},
     // What computes more than it moves
-    Family{"mm", 2},
-    Family{"addmm", 2},
     Family{"var", 4},
     Family{"std", 4},
     Family{"native_dropout", 10},
     Family{"bernoulli", 10},
 };
 constexpr double kOthers = 1;  // element by element
+// Where the kernels that PyTorch calls have the processor's vectors, a program has no better ones.
+constexpr std::array<std::string_view, 4> kProducts = {"mm", "addmm", "bmm", "baddbmm"};
+constexpr double kProductGain = 2, kProductLoss = -0.5;
+// XLA reads a line of memory for each number.
+constexpr double kTransposedCopy = -4;
 
 // Not worth a program alone; together they move memory only once.
 constexpr std::array<std::string_view, 7> kCheap = {"add.", "sub.", "mul.", "div.",
@@ -77,6 +80,21 @@ template <typename List, typename Prefix>
 auto find(const List& list, std::string_view name, Prefix prefix) {
   return std::find_if(list.begin(), list.end(),
                       [&](const auto& entry) { return name.starts_with(prefix(entry)); });
+}
+
+double gain_of_product(const Signature& signature) {
+  const bool narrow =
+      signature.outputs[0].dtype == DType::Float && processor::is_held_back_by_mkl();
+  return narrow ? kProductGain : kProductLoss;
+}
+
+bool copies_transposed(std::string_view name, const Signature& signature) {
+  if (name != "clone" || signature.operands.empty() || signature.outputs[0].strides.empty()) {
+    return false;
+  }
+  const Window& window = signature.operands[0];
+  return window.sizes.size() == signature.outputs[0].sizes.size() && window.strides.back() != 1 &&
+         window.sizes.back() > 1 && signature.outputs[0].strides.back() == 1;
 }
 
 }  // namespace
@@ -95,6 +113,14 @@ double gain_of_program(const Graph& graph) {
     std::string_view name = signature.op;
     if (name.starts_with(kNamespace)) {
       name.remove_prefix(kNamespace.size());
+    }
+    if (std::find(kProducts.begin(), kProducts.end(), name) != kProducts.end()) {
+      gain += gain_of_product(signature) * time;
+      continue;
+    }
+    if (copies_transposed(name, signature)) {
+      gain += kTransposedCopy * time;
+      continue;
     }
     const auto family = find(kFamilies, name, [](const Family& f) { return f.prefix; });
     if (family != kFamilies.end()) {
