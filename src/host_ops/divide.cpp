@@ -87,6 +87,31 @@ c10::IValue mask(bool input, bool weight, bool bias) {
   return c10::List<bool>({input, weight, bias});
 }
 
+// The gradients of kernel and bias of some groups of a convolution, which see channels of their own.
+void add_gradients_of_groups(const Stack& arguments, int64_t threads,
+                             std::vector<CallPiece>& pieces) {
+  const at::Tensor &grad = arguments[0].toTensor(), &input = arguments[1].toTensor();
+  const c10::List<bool> wanted = arguments[10].toBoolList();
+  const int64_t groups = arguments[9].toInt();
+  const int64_t out = grad.size(1) / groups, in = input.size(1) / groups;
+  for (Range range : ranges(groups, threads, std::max<int64_t>(kChannels / out, 1))) {
+    const Range outputs{range.start * out, range.length * out};
+    CallPiece piece{arguments, {}};
+    piece.arguments[0] = narrowed(arguments[0], 1, outputs);
+    piece.arguments[1] = narrowed(arguments[1], 1, {range.start * in, range.length * in});
+    piece.arguments[2] = narrowed(arguments[2], 0, outputs);
+    piece.arguments[3] = std::vector<int64_t>{outputs.length};
+    piece.arguments[9] = range.length;
+    piece.arguments[10] = mask(false, wanted[1], wanted[2]);
+    for (size_t result : {1, 2}) {
+      if (wanted[result]) {
+        piece.parts.push_back({result, 0, outputs.start, outputs.length});
+      }
+    }
+    pieces.push_back(std::move(piece));
+  }
+}
+
 // convolution_backward(grad_output, input, weight, bias_sizes, stride, padding, dilation,
 //                      transposed, output_padding, groups, output_mask)
 std::vector<CallPiece> divide_convolution_backward(const Stack& arguments, int64_t threads) {
@@ -106,7 +131,9 @@ std::vector<CallPiece> divide_convolution_backward(const Stack& arguments, int64
       pieces.push_back(std::move(piece));
     }
   }
-  if (wanted[1] || wanted[2]) {
+  if ((wanted[1] || wanted[2]) && arguments[9].toInt() >= threads && !arguments[7].toBool()) {
+    add_gradients_of_groups(arguments, threads, pieces);
+  } else if (wanted[1] || wanted[2]) {
     const bool divides =
         channels_divide(weight, arguments[7].toBool(), arguments[9].toInt(), threads);
     for (Range range : ranges(grad.size(1), divides ? threads : 1, kChannels)) {
