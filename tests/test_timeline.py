@@ -104,6 +104,22 @@ def test_nothing_is_recorded_outside(tmp_path: Path) -> None:
     assert "outside the device" in timeline.verdict
 
 
+def test_kernels_that_programs_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_XLA_TIERS", "off")
+    x = torch.randn(512, 512, device=DEVICE)
+    product = torch_xla.compile(lambda: (x @ x).relu())
+    product()
+    torch_xla.sync(wait=True)
+    with xd.timeline(tmp_path / "product") as timeline:
+        for _ in range(3):
+            product()
+        torch_xla.sync(wait=True)
+    ((name, nanoseconds, parts),) = timeline.kernels()
+    assert name == "aten::mm" and nanoseconds > 0 and parts >= 3
+    assert "aten::mm" in timeline.html.read_text()
+    assert all(row["name"] != "aten::mm" for row in timeline.graphs())  # it is no graph
+
+
 def test_one_timeline_at_a_time(tmp_path: Path) -> None:
     with xd.timeline(tmp_path / "outer"):
         with pytest.raises(RuntimeError, match="being recorded already"):

@@ -13,8 +13,7 @@ inline bool multiplies_bfloat16() {
 // MKL keeps its kernels for AVX-512 to the processors of one maker; on the others oneDNN's take
 // less than half the time.
 inline bool is_held_back_by_mkl() {
-  static const bool is =
-      __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_is("intel") == 0;
+  static const bool is = __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_is("intel") == 0;
   return is;
 }
 #else

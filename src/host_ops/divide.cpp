@@ -87,7 +87,8 @@ c10::IValue mask(bool input, bool weight, bool bias) {
   return c10::List<bool>({input, weight, bias});
 }
 
-// The gradients of kernel and bias of some groups of a convolution, which see channels of their own.
+// The gradients of kernel and bias of some groups of a convolution, which see channels of their
+// own.
 void add_gradients_of_groups(const Stack& arguments, int64_t threads,
                              std::vector<CallPiece>& pieces) {
   const at::Tensor &grad = arguments[0].toTensor(), &input = arguments[1].toTensor();
@@ -254,7 +255,8 @@ std::vector<CallPiece> divide_attention(const Stack& arguments, size_t query, si
   return pieces;
 }
 
-// upsample_*(self or its gradient, output_size, input_size of a gradient, ...): images, or channels.
+// upsample_*(self or its gradient, output_size, input_size of a gradient, ...): images, or
+// channels.
 std::vector<CallPiece> divide_resizing(const c10::OperatorHandle& op, const Stack& arguments,
                                        int64_t threads) {
   constexpr int64_t kWorthwhileImages = 1 << 14;  // elements

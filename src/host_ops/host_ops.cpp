@@ -174,15 +174,11 @@ template <ReduceMatrix reduce>
 ffi::Error reduce_matrix(ffi::ThreadPool pool, ffi::AnyBuffer matrix,
                          ffi::ResultBuffer<ffi::F32> results) {
   PoolWorkers workers(pool);
-  return answer("sum",
-                [&] { reduce(workers, matrix_of(matrix), results->typed_data()); });
+  return answer("sum", [&] { reduce(workers, matrix_of(matrix), results->typed_data()); });
 }
 
 auto reduction_binding() {
-  return ffi::Ffi::Bind()
-      .Ctx<ffi::ThreadPool>()
-      .Arg<ffi::AnyBuffer>()
-      .Ret<ffi::Buffer<ffi::F32>>();
+  return ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Arg<ffi::AnyBuffer>().Ret<ffi::Buffer<ffi::F32>>();
 }
 
 XLA_FFI_DEFINE_HANDLER(kColumnSumsHandler, reduce_matrix<&sums_of_columns>, reduction_binding());

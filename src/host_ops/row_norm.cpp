@@ -286,10 +286,10 @@ void write_rows(const Stack& arguments, c10::ArrayRef<Tensor> parts) {
                inverses = floats(arguments, kAt.inverse);
   const int64_t width = width_of(kAt, arguments);
   const Written output(parts[0], input.scalar_type());
-  with_widest_lanes(GradientsOfRows<T>{
-      arguments[kAt.gradient].toTensor().const_data_ptr<T>(), input.const_data_ptr<T>(),
-      data_or_null<float>(weight), data_or_null<float>(means), data_or_null<float>(inverses),
-      input.numel() / width, width, output.data<T>()});
+  with_widest_lanes(GradientsOfRows<T>{arguments[kAt.gradient].toTensor().const_data_ptr<T>(),
+                                       input.const_data_ptr<T>(), data_or_null<float>(weight),
+                                       data_or_null<float>(means), data_or_null<float>(inverses),
+                                       input.numel() / width, width, output.data<T>()});
 }
 
 // The arguments' rows are cut to the columns; the parts are those of weight and bias that the mask
@@ -337,8 +337,7 @@ bool takes_row_norm(const NormForm& form, const Stack& arguments) {
   };
   const at::ScalarType dtype = input.scalar_type();
   return (dtype == at::kFloat || dtype == at::kBFloat16) && fits(form.input) &&
-         fits(form.gradient) && input.numel() >= kWorthACall &&
-         width_of(form, arguments) >= kLanes;
+         fits(form.gradient) && input.numel() >= kWorthACall && width_of(form, arguments) >= kLanes;
 }
 
 // The first dimension that has something to divide, of `count` from `first` on.
@@ -350,8 +349,8 @@ int64_t divided_dim(const Tensor& tensor, int64_t first, int64_t count) {
   return dim;
 }
 
-void add_rows(const NormForm& form, const Stack& arguments, CallPiece::Kernel kernel, int64_t threads,
-              std::vector<CallPiece>& pieces) {
+void add_rows(const NormForm& form, const Stack& arguments, CallPiece::Kernel kernel,
+              int64_t threads, std::vector<CallPiece>& pieces) {
   const Tensor& input = arguments[form.input].toTensor();
   const auto dims = static_cast<int64_t>(arguments[form.shape].toIntVector().size());
   const int64_t dim = divided_dim(input, 0, input.dim() - dims), size = input.size(dim);

@@ -56,9 +56,8 @@ TEST_P(RowNorm, ForwardIsPyTorchs) {
   const auto& [sizes, shape, threads] = GetParam();
   for (torch::Dtype dtype : {torch::kFloat, torch::kBFloat16}) {
     const Tensor x = input(dtype), weight = parameter(), bias = parameter();
-    auto [y, mean, inverse] =
-        torch::native_layer_norm(x.to(torch::kDouble), shape, weight.to(torch::kDouble),
-                                 bias.to(torch::kDouble), 1e-5);
+    auto [y, mean, inverse] = torch::native_layer_norm(
+        x.to(torch::kDouble), shape, weight.to(torch::kDouble), bias.to(torch::kDouble), 1e-5);
     std::vector<Tensor> found = {unwritten(x), unwritten(mean.to(torch::kFloat)),
                                  unwritten(inverse.to(torch::kFloat))};
     run_all(find_op("aten::native_layer_norm"), {x, shape, weight, bias, 1e-5}, threads, found);
@@ -77,10 +76,9 @@ TEST_P(RowNorm, GradientsArePyTorchs) {
       const Tensor wide = weight.defined() ? weight.to(torch::kDouble) : Tensor();
       auto [y, mean, inverse] =
           torch::native_layer_norm(x.to(torch::kDouble), shape, wide, {}, 1e-5);
-      auto wanted = at::native_layer_norm_backward(gradient.to(torch::kDouble),
-                                                   x.to(torch::kDouble), shape, mean, inverse,
-                                                   wide, wide, {true, weight.defined(),
-                                                                 weight.defined()});
+      auto wanted = at::native_layer_norm_backward(
+          gradient.to(torch::kDouble), x.to(torch::kDouble), shape, mean, inverse, wide, wide,
+          {true, weight.defined(), weight.defined()});
       const Tensor like = torch::zeros(shape);
       std::vector<Tensor> found = {unwritten(x), unwritten(like), unwritten(like)};
       const bool weighted = weight.defined();
@@ -124,13 +122,11 @@ TEST_P(RowNorm, RootMeanSquares) {
   expect_close(gradients[1], wanted[1], 1e-5);
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, RowNorm,
-                         testing::Values(RowNormCase{{8, 197, 384}, {384}, 2},
-                                         RowNormCase{{1, 700, 129}, {129}, 3},
-                                         RowNormCase{{1, 1, 20000}, {20000}, 2},
-                                         RowNormCase{{20000}, {20000}, 1},
-                                         RowNormCase{{64, 8, 40}, {8, 40}, 5},
-                                         RowNormCase{{3, 1031, 16}, {16}, 16}));
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, RowNorm,
+    testing::Values(RowNormCase{{8, 197, 384}, {384}, 2}, RowNormCase{{1, 700, 129}, {129}, 3},
+                    RowNormCase{{1, 1, 20000}, {20000}, 2}, RowNormCase{{20000}, {20000}, 1},
+                    RowNormCase{{64, 8, 40}, {8, 40}, 5}, RowNormCase{{3, 1031, 16}, {16}, 16}));
 
 TEST(RowNorms, AreLeftToPyTorch) {
   const auto op = find_op("aten::native_layer_norm");
@@ -140,10 +136,10 @@ TEST(RowNorms, AreLeftToPyTorch) {
                 .empty();
   };
   EXPECT_TRUE(divided(torch::ones({512, 64})));
-  EXPECT_FALSE(divided(torch::ones({8, 64})));                                // little
-  EXPECT_FALSE(divided(torch::ones({64, 512}).t()));                          // strided
+  EXPECT_FALSE(divided(torch::ones({8, 64})));                                  // little
+  EXPECT_FALSE(divided(torch::ones({64, 512}).t()));                            // strided
   EXPECT_FALSE(divided(torch::ones({512, 64}, torch::dtype(torch::kDouble))));  // another type
-  EXPECT_FALSE(divided(torch::ones({8192, 8})));                              // short rows
+  EXPECT_FALSE(divided(torch::ones({8192, 8})));                                // short rows
 }
 
 }  // namespace

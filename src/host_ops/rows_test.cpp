@@ -38,8 +38,8 @@ TEST_P(Rows, ExponentialsBelowTheLargest) {
                        sums.mutable_data_ptr<float>());
   const Tensor wanted = wide.amax(1);
   EXPECT_TRUE(torch::equal(largest.to(torch::kDouble), wanted));
-  EXPECT_TRUE(torch::allclose(sums.to(torch::kDouble), (wide - wanted.unsqueeze(1)).exp().sum(1),
-                              1e-6, 0));
+  EXPECT_TRUE(
+      torch::allclose(sums.to(torch::kDouble), (wide - wanted.unsqueeze(1)).exp().sum(1), 1e-6, 0));
 }
 
 TEST_P(Rows, SumsOfColumns) {
@@ -51,10 +51,10 @@ TEST_P(Rows, SumsOfColumns) {
   EXPECT_LE(error.item<double>(), 1e-6 * x.to(torch::kDouble).abs().sum(0).max().item<double>());
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Sizes, Rows,
-    testing::Combine(testing::Values(1, 7, 1000), testing::Values(1, 15, 16, 67, 4096),
-                     testing::Values(torch::kFloat, torch::kBFloat16)));
+INSTANTIATE_TEST_SUITE_P(Sizes, Rows,
+                         testing::Combine(testing::Values(1, 7, 1000),
+                                          testing::Values(1, 15, 16, 67, 4096),
+                                          testing::Values(torch::kFloat, torch::kBFloat16)));
 
 TEST(Rows, NumbersThatAreNone) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();

@@ -114,6 +114,13 @@ void lower_shrink_backward(LowerContext& c) {
 
 Expr gelu_tanh_inner(Expr x) { return kSqrtTwoOverPi * (x + kGeluCubic * (x * x * x)); }
 
+// What the forward was given, of which the gradient computes the forward's exponentials again: if
+// they were shared, they would be an array more that is written, kept and read.
+Expr operand_again(LowerContext& c, size_t i) {
+  const Val x = c.prefers_host() ? c.b.optimization_barrier(c.tensor(i)) : c.tensor(i);
+  return {c.b, c.b.convert(x, compute_dtype(c.output(0).dtype))};
+}
+
 void lower_gelu(LowerContext& c) {
   Expr x = operand(c, 0);
   if (c.text(1) == "tanh") {
@@ -124,7 +131,7 @@ void lower_gelu(LowerContext& c) {
 }
 
 void lower_gelu_backward(LowerContext& c) {
-  Expr grad = operand(c, 0), x = operand(c, 1);
+  Expr grad = operand(c, 0), x = operand_again(c, 1);
   if (c.text(2) == "tanh") {
     Expr t = tanh(gelu_tanh_inner(x));
     Expr inner_slope = kSqrtTwoOverPi * (1 + 3 * kGeluCubic * (x * x));
@@ -142,7 +149,7 @@ void lower_silu(LowerContext& c) {
 }
 
 void lower_silu_backward(LowerContext& c) {
-  Expr grad = operand(c, 0), x = operand(c, 1), s = sigmoid(x);
+  Expr grad = operand(c, 0), x = operand_again(c, 1), s = sigmoid(x);
   finish(c, grad * s * (1 + x * (1 - s)));
 }
 
@@ -152,7 +159,7 @@ void lower_mish(LowerContext& c) {
 }
 
 void lower_mish_backward(LowerContext& c) {
-  Expr grad = operand(c, 0), x = operand(c, 1);
+  Expr grad = operand(c, 0), x = operand_again(c, 1);
   Expr t = tanh(log1p(exp(x)));
   finish(c, grad * (t + x * sigmoid(x) * (1 - t * t)));
 }

@@ -3,8 +3,8 @@
 // But for kernels of one pixel: these are matrix products, which XLA runs as fast as ATen's
 // kernels. Elsewhere all of them are stablehlo.convolution: an input gradient is a convolution of
 // the dilated gradient with the flipped kernel, a weight gradient one that contracts the batch.
-#include "lower/graph_lowering.h"
 #include "lower/activation.h"
+#include "lower/graph_lowering.h"
 #include "lower/reduction.h"
 
 #include <algorithm>

@@ -296,8 +296,8 @@ class ModuleLowering {
 
   Builder& b_;
   const HostCalls host_calls_;
-  std::deque<Graph> bodies_;   // of calls that are inlined
-  std::deque<bool> pinned_;    // of their numbers, which nobody asks for
+  std::deque<Graph> bodies_;  // of calls that are inlined
+  std::deque<bool> pinned_;   // of their numbers, which nobody asks for
   std::map<std::string, size_t> composite_count_;
   std::unordered_map<const Graph*, Coalescing> coalescing_;
   std::unordered_map<uint64_t, std::string> functions_;  // by Computation::hash

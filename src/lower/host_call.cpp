@@ -54,12 +54,26 @@ bool kernel_may_raise(const Signature& signature) {
   if (is_checked(signature)) {
     return true;
   }
-  for (const char* total :
-       {"aten::convolution", "aten::native_batch_norm_backward", "aten::native_layer_norm",
-        "aten::_fused_rms_norm", "aten::mm", "aten::addmm",
-        "aten::bmm", "aten::baddbmm", "aten::linear", "aten::sort", "aten::mkldnn",
-        "aten::_scaled_dot_product_flash", "aten::upsample", "aten::_upsample", "aten::normal", "aten::exponential", "aten::cauchy",
-        "aten::log_normal", "aten::geometric", "aten::multinomial"}) {
+  for (const char* total : {"aten::convolution",
+                            "aten::native_batch_norm_backward",
+                            "aten::native_layer_norm",
+                            "aten::_fused_rms_norm",
+                            "aten::mm",
+                            "aten::addmm",
+                            "aten::bmm",
+                            "aten::baddbmm",
+                            "aten::linear",
+                            "aten::sort",
+                            "aten::mkldnn",
+                            "aten::_scaled_dot_product_flash",
+                            "aten::upsample",
+                            "aten::_upsample",
+                            "aten::normal",
+                            "aten::exponential",
+                            "aten::cauchy",
+                            "aten::log_normal",
+                            "aten::geometric",
+                            "aten::multinomial"}) {
     if (op.starts_with(total)) {
       return false;
     }

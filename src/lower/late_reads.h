@@ -12,7 +12,7 @@
 namespace torch_xla {
 
 struct Wait {
-  uint32_t output = 0;          // of the node that waits
+  uint32_t output = 0;           // of the node that waits
   std::vector<GraphValue> for_;  // what is read late
 };
 

@@ -179,9 +179,8 @@ void lower_count_nonzero(LowerContext& c) {
 // NaN wins over every number.
 std::optional<Val> largest_on_host(LowerContext& c, const Reduction& r) {
   const size_t behind = count_behind(r);
-  const std::optional<Val> found = behind == r.dims.size()
-                                       ? reduced_rows(c, r.x, behind, kRowLargestTarget)
-                                       : std::nullopt;
+  const std::optional<Val> found =
+      behind == r.dims.size() ? reduced_rows(c, r.x, behind, kRowLargestTarget) : std::nullopt;
   return found ? std::optional(c.b.convert(*found, r.x.dtype())) : std::nullopt;
 }
 
@@ -391,9 +390,7 @@ struct Shifted {
   Val high, shifted, powers, total;  // max in x's sizes, x - max, exp of it, its sum
 };
 
-bool is_along_rows(const Reduction& r) {
-  return r.dims.size() == 1 && r.dims[0] == r.x.rank() - 1;
-}
+bool is_along_rows(const Reduction& r) { return r.dims.size() == 1 && r.dims[0] == r.x.rank() - 1; }
 
 // `r` is of argument 0, which may have been widened.
 Shifted shift_by_max(LowerContext& c, const Reduction& r) {

@@ -168,8 +168,8 @@ Track take(Buffer& buffer, int64_t start) {
 }  // namespace
 
 const char* kind_name(Kind kind) {
-  constexpr std::array kNames = {"trace",  "lower",  "compile",  "load", "interpret",
-                                 "launch", "upload", "download", "wait", "kernel", "device"};
+  constexpr std::array kNames = {"trace",  "lower",    "compile", "load",   "interpret", "launch",
+                                 "upload", "download", "wait",    "kernel", "device"};
   return kNames[static_cast<size_t>(kind)];
 }
 

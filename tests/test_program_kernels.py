@@ -1,0 +1,139 @@
+"""What programs compute by kernels of our own, at the sizes from which they do."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+import torch_xla  # noqa: F401
+from torch import Tensor, nn
+
+Function = Callable[[Tensor], Tensor]
+
+REDUCTIONS: dict[str, Function] = {
+    "all": lambda x: x.sum(),
+    "rows": lambda x: x.sum(-1),
+    "columns": lambda x: x.sum(0, keepdim=True),
+    "first and last": lambda x: x.sum((0, 2)),
+    "leading": lambda x: x.mean((0, 1)),
+    "trailing": lambda x: x.mean((1, 2), keepdim=True),
+    "in the middle": lambda x: x.sum(1),
+    "transposed": lambda x: x.transpose(0, 2).sum(-1),
+    "of a product": lambda x: (x * x).mean(),
+    "norm": lambda x: x.norm(),
+    "in float64": lambda x: x.sum(-1, dtype=torch.float64),
+    "largest": lambda x: x.amax(-1),
+    "largest of all": lambda x: x.amax(),
+    "largest with its place": lambda x: x.max(-1).values,
+    "softmax": lambda x: x.softmax(-1),
+    "softmax of columns": lambda x: x.softmax(0),
+    "logarithms": lambda x: x.log_softmax(-1),
+    "variance": lambda x: x.var(-1),
+}
+
+
+@pytest.fixture(autouse=True)
+def programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_XLA_TIERS", "off")
+
+
+def expect_close(found: Tensor, wanted: Tensor, dtype: torch.dtype) -> None:
+    tolerance = 2e-2 if dtype == torch.bfloat16 else 1e-5
+    torch.testing.assert_close(found.double(), wanted, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_reductions(name: str, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(19, 37, 71).to(dtype)
+    found = REDUCTIONS[name](x.to("xla")).cpu()
+    assert found.dtype == REDUCTIONS[name](x).dtype
+    expect_close(found, REDUCTIONS[name](x.double()), dtype)
+
+
+@pytest.mark.parametrize("name", ["all", "rows", "columns", "largest", "softmax", "logarithms"])
+def test_what_is_no_number(name: str) -> None:
+    x = torch.randn(19, 37, 71)
+    x[0, 0, 3], x[1, 1, 70], x[2, 2] = float("nan"), float("inf"), float("-inf")
+    found, wanted = REDUCTIONS[name](x.to("xla")).cpu(), REDUCTIONS[name](x)
+    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5, equal_nan=True)
+
+
+NORMS: dict[str, Callable[[], nn.Module]] = {
+    "layer norm": lambda: nn.LayerNorm(71),
+    "of two dimensions": lambda: nn.LayerNorm((37, 71)),
+    "plain": lambda: nn.LayerNorm(71, elementwise_affine=False),
+    "without bias": lambda: nn.LayerNorm(71, bias=False),
+    "of roots": lambda: nn.RMSNorm(71),
+    "of roots, plain": lambda: nn.RMSNorm(71, elementwise_affine=False),
+}
+
+
+def gradients(module: nn.Module, x: Tensor, device: str, dtype: torch.dtype) -> list[Tensor]:
+    module = module.to(dtype).to(device)
+    given = x.detach().to(dtype).to(device).requires_grad_()
+    result = module(given)
+    (result * result.detach().cos()).sum().backward()
+    assert given.grad is not None
+    parameters = [p.grad for p in module.parameters() if p.grad is not None]
+    return [tensor.detach().cpu().double() for tensor in (result, given.grad, *parameters)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", NORMS)
+def test_norms_of_rows(name: str, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    x = (torch.randn(19, 37, 71) * 2 + 1).to(dtype)
+    results = []
+    for device, kind in (("xla", dtype), ("cpu", torch.float64)):
+        torch.manual_seed(1)
+        module = NORMS[name]()
+        for parameter in module.parameters():
+            nn.init.normal_(parameter)
+            parameter.data = parameter.data.to(dtype)
+        results.append(gradients(module, x, device, kind))
+    for found, wanted in zip(*results, strict=True):
+        scale = wanted.abs().max()
+        assert (found - wanted).abs().max() <= scale * (1e-5 if dtype == torch.float32 else 2e-2)
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("aligned", [True, False], ids=["corners", "pixels"])
+@pytest.mark.parametrize("sizes", [(4, 3, 24, 20), (1, 8, 31, 17), (3, 2, 64, 64)], ids=str)
+def test_resizing(mode: str, aligned: bool, sizes: tuple[int, ...]) -> None:
+    results = []
+    for device in ("xla", "cpu"):
+        torch.manual_seed(0)
+        x = torch.randn(sizes).to(device).requires_grad_()
+        y = F.interpolate(x, (45, 38), mode=mode, align_corners=aligned)
+        y.backward(torch.randn(y.shape).to(device))
+        assert x.grad is not None
+        results.append((y.detach().cpu(), x.grad.cpu()))
+    for found, wanted in zip(*results, strict=True):
+        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+HALF_NORMS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "batch": (lambda: nn.BatchNorm2d(16), (8, 16, 12, 12)),
+    "batch, plain": (lambda: nn.BatchNorm2d(16, affine=False), (8, 16, 12, 12)),
+    "layer": (lambda: nn.LayerNorm(48), (40, 48)),
+    "group": (lambda: nn.GroupNorm(4, 16), (8, 16, 12, 12)),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("eager", [True, False], ids=["eager", "interpreted"])
+@pytest.mark.parametrize("name", HALF_NORMS)
+def test_gradients_of_norms_in_16_bits_are_the_cpus(
+    name: str, eager: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PyTorch's kernels want the statistics in 16 bits, too: nothing is widened for them."""
+    monkeypatch.setenv("TORCH_XLA_TIERS", "never")
+    make, shape = HALF_NORMS[name]
+    torch.manual_seed(0)
+    x = torch.randn(shape).to(dtype)
+    with torch_xla.experimental.eager_mode_context(eager):
+        found = gradients(make(), x, "xla", dtype)
+    for mine, wanted in zip(found, gradients(make(), x, "cpu", dtype), strict=True):
+        assert torch.equal(mine, wanted)
