@@ -60,6 +60,13 @@ def test_what_is_no_number(name: str) -> None:
     torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5, equal_nan=True)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_summands_have_the_type_that_is_asked_for(dtype: torch.dtype) -> None:
+    x = torch.full((20000,), 1 + 2**-9 if dtype == torch.bfloat16 else 1 + 2**-12)
+    for size in (x, x[:100]):
+        assert size.to("xla").sum(dtype=dtype).item() == size.sum(dtype=dtype).item()
+
+
 NORMS: dict[str, Callable[[], nn.Module]] = {
     "layer norm": lambda: nn.LayerNorm(71),
     "of two dimensions": lambda: nn.LayerNorm((37, 71)),

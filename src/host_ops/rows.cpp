@@ -185,44 +185,34 @@ struct ExponentialsOfRows {
   }
 };
 
+// Of some rows, added to `sums`.
 template <typename T>
-struct SumsOfColumns {
-  // Sums of so many rows are added to the total at once: errors do not grow with the rows.
-  static constexpr int64_t kBlock = 128;
-  const T* numbers;  // of the first column
-  int64_t rows, stride, columns;
-  float *sums, *block;  // zeros
+struct AddRows {
+  const T* numbers;
+  int64_t rows, columns;
+  float* sums;
 
   TORCH_XLA_INLINE void operator()() const {
-    for (int64_t begin = 0; begin < rows; begin += kBlock) {
-      const int64_t end = std::min(rows, begin + kBlock);
-      for (int64_t row = begin; row < end; ++row) {
-        add(block, numbers + row * stride);
+    for (int64_t row = 0; row < rows; ++row) {
+      const T* from = numbers + row * columns;
+      int64_t i = 0;
+      for (; i + kLanes <= columns; i += kLanes) {
+        store_lanes(sums + i, load_lanes(sums + i) + load_lanes(from + i));
       }
-      add(sums, block);
-      std::memset(block, 0, static_cast<size_t>(columns) * sizeof(float));
-    }
-  }
-
-  template <typename From>
-  TORCH_XLA_INLINE void add(float* to, const From* from) const {
-    int64_t i = 0;
-    for (; i + kLanes <= columns; i += kLanes) {
-      store_lanes(to + i, load_lanes(to + i) + load_lanes(from + i));
-    }
-    for (; i < columns; ++i) {
-      to[i] += static_cast<float>(from[i]);
+      for (; i < columns; ++i) {
+        sums[i] += static_cast<float>(from[i]);
+      }
     }
   }
 };
 
 // In as many parts as are worth a handover.
-void run_ranges(Workers& workers, int64_t size, int64_t numbers_of_each, int64_t grain,
+void run_ranges(Workers& workers, int64_t size, int64_t numbers_of_each,
                 c10::function_ref<void(int64_t, int64_t)> run) {
   constexpr int64_t kWorthAPart = 1 << 14;  // numbers
   const int64_t worth = std::max<int64_t>(size * numbers_of_each / kWorthAPart, 1);
-  const int64_t parts = std::min({worth, workers.count(), (size + grain - 1) / grain});
-  const int64_t length = ((size + parts - 1) / parts + grain - 1) / grain * grain;
+  const int64_t parts = std::min({worth, workers.count(), size});
+  const int64_t length = (size + parts - 1) / parts;
   const int64_t count = (size + length - 1) / length;
   run_pieces(workers, static_cast<size_t>(count), [&](size_t i) {
     const int64_t start = static_cast<int64_t>(i) * length;
@@ -250,7 +240,7 @@ void reduce_rows(Workers& workers, const Matrix& matrix, float* results) {
       pieces.resize(static_cast<size_t>(matrix.rows * of_row));
     }
     float* found = of_row > 1 ? pieces.data() : results;
-    run_ranges(workers, matrix.rows * of_row, matrix.columns / of_row, 1,
+    run_ranges(workers, matrix.rows * of_row, matrix.columns / of_row,
                [&](int64_t first, int64_t count) {
                  with_widest_lanes(Pieces{numbers, matrix.columns, of_row, first, count, found});
                });
@@ -272,22 +262,33 @@ void largest_of_rows(Workers& workers, const Matrix& matrix, float* largest) {
 
 void exponentials_of_rows(Workers& workers, const Matrix& matrix, float* largest, float* sums) {
   with_type(matrix, [&](const auto* numbers) {
-    run_ranges(workers, matrix.rows, matrix.columns, 1, [&](int64_t start, int64_t rows) {
+    run_ranges(workers, matrix.rows, matrix.columns, [&](int64_t start, int64_t rows) {
       with_widest_lanes(ExponentialsOfRows<std::remove_cvref_t<decltype(*numbers)>>{
           numbers + start * matrix.columns, rows, matrix.columns, largest + start, sums + start});
     });
   });
 }
 
+// Sums of so many rows are added at once: errors do not grow with the rows, nor do results depend
+// on the number of threads.
 void sums_of_columns(Workers& workers, const Matrix& matrix, float* sums) {
+  constexpr int64_t kFewestRows = 128, kNumbers = 1 << 15;
+  const int64_t columns = matrix.columns;
+  const int64_t length = std::max(kFewestRows, kNumbers / columns);
+  const int64_t blocks = (matrix.rows + length - 1) / length;
+  std::vector<float> of_blocks(static_cast<size_t>(blocks * columns), 0.0f);
   with_type(matrix, [&](const auto* numbers) {
-    run_ranges(workers, matrix.columns, matrix.rows, kLanes, [&](int64_t start, int64_t columns) {
-      std::vector<float> block(static_cast<size_t>(columns), 0.0f);
-      std::fill_n(sums + start, columns, 0.0f);
-      with_widest_lanes(SumsOfColumns<std::remove_cvref_t<decltype(*numbers)>>{
-          numbers + start, matrix.rows, matrix.columns, columns, sums + start, block.data()});
+    using Block = AddRows<std::remove_cvref_t<decltype(*numbers)>>;
+    run_ranges(workers, blocks, length * columns, [&](int64_t first, int64_t count) {
+      for (int64_t block = first; block < first + count; ++block) {
+        const int64_t start = block * length;
+        with_widest_lanes(Block{numbers + start * columns, std::min(length, matrix.rows - start),
+                                columns, of_blocks.data() + block * columns});
+      }
     });
   });
+  std::fill_n(sums, columns, 0.0f);
+  with_widest_lanes(AddRows<float>{of_blocks.data(), blocks, columns, sums});
 }
 
 }  // namespace torch_xla

@@ -101,7 +101,7 @@ class ModuleLowering {
       values[n] = lower_one(graph, n, value_of, numbers, scope);
       if (auto wait = late.waits.find(n); wait != late.waits.end()) {
         Vals reads;
-        for (GraphValue read : wait->second.for_) {
+        for (GraphValue read : wait->second.reads) {
           reads.push_back(value_of(read));
         }
         Val& waiting = values[n][wait->second.output];

@@ -88,13 +88,13 @@ class Search {
       return;
     }
     Wait& wait = waits_[static_cast<size_t>(gradient->producer)];
-    if (wait.for_.empty()) {
+    if (wait.reads.empty()) {
       wait.output = gradient->index;
     } else if (wait.output != gradient->index) {
       return;
     }
     for (size_t reader : late) {
-      wait.for_.push_back({static_cast<int32_t>(reader), 0});
+      wait.reads.push_back({static_cast<int32_t>(reader), 0});
     }
   }
 
@@ -151,7 +151,7 @@ class Search {
           visit(operand);
         }
         if (auto wait = waits.find(n); wait != waits.end()) {
-          for (GraphValue read : wait->second.for_) {
+          for (GraphValue read : wait->second.reads) {
             visit(read);
           }
         }

@@ -12,8 +12,8 @@
 namespace torch_xla {
 
 struct Wait {
-  uint32_t output = 0;           // of the node that waits
-  std::vector<GraphValue> for_;  // what is read late
+  uint32_t output = 0;            // of the node that waits
+  std::vector<GraphValue> reads;  // what is read late
 };
 
 struct LateReads {

@@ -131,17 +131,22 @@ Val sum_of(LowerContext& c, const Reduction& r) {
   return reduce_to(c.b, r, "add", c.b.scalar_like(r.x, 0));
 }
 
-// Of argument 0, which may be narrower than `r`.
-Val sum_of_argument(LowerContext& c, const Reduction& r) {
+// `given` are the numbers of `r` before they were widened.
+Val sum_of_narrow(LowerContext& c, Val given, const Reduction& r) {
   const std::optional<Val> sum =
-      r.x.dtype() == DType::Float ? sum_on_host(c, Reduction(c.tensor(0), r.dims)) : std::nullopt;
+      r.x.dtype() == DType::Float ? sum_on_host(c, Reduction(given, r.dims)) : std::nullopt;
   return sum ? *sum : sum_of(c, r);
 }
 
 void reduce_sum(LowerContext& c, int dim_argument, bool mean) {
-  Val x = c.tensor_as(0, compute_dtype(c.output(0).dtype));
-  Reduction r(x, dims_argument(c, x, dim_argument));
-  Val total = sum_of_argument(c, r);
+  const DType dtype = c.output(0).dtype;
+  Val given = c.tensor(0);
+  if (c10::isReducedFloatingType(dtype) && given.dtype() != dtype) {
+    given = c.b.rounded(given, dtype);  // `dtype` is the summands'
+  }
+  const Val x = c.b.convert(given, compute_dtype(dtype));
+  const Reduction r(x, dims_argument(c, x, dim_argument));
+  Val total = sum_of_narrow(c, given, r);
   if (mean) {
     total = c.b.div(total, c.b.scalar_like(total, static_cast<double>(r.count)));
   }
