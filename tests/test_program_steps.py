@@ -1,6 +1,7 @@
 """What the program of a training step does to memory, at the size of models that people train."""
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,12 +10,12 @@ import pytest
 # A step of linear layers, convolutions of one pixel and of more, and norms. Prints the sizes of its
 # parameters, and two losses.
 STEP = """
-import json, sys
+import json
 import torch
 import torch_xla
 from torch import nn
 
-whole = sys.argv[1] == "traced"
+whole = HOW == "traced"
 torch.manual_seed(0)
 model = nn.Sequential(
     nn.Conv2d(3, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU(),
@@ -43,7 +44,7 @@ def test_parameters_are_updated_where_they_are(
     how: str, tmp_path: Path, fresh_python: Callable[..., str]
 ) -> None:
     """The gradient of a layer's input reads its weights, and is not in the way of their update."""
-    program = STEP.replace("sys.argv[1]", repr(how))
+    program = STEP.replace("HOW", repr(how))
     shapes, losses = json.loads(
         fresh_python(program, TORCH_XLA_TIERS="off", TORCH_XLA_DUMP_DIR=str(tmp_path),
                      TORCH_XLA_CACHE_DIR=str(tmp_path / "cache"))
@@ -52,8 +53,7 @@ def test_parameters_are_updated_where_they_are(
     newest = max(tmp_path.glob("*.optimized.hlo"), key=lambda path: path.stat().st_mtime_ns)
     hlo = newest.read_text()
     sizes = {f"f32[{','.join(map(str, shape))}]" for shape in shapes}
-    numels = [eval("*".join(map(str, shape))) for shape in shapes]  # noqa: S307 - of our own
-    sizes |= {f"f32[{numel}]" for numel in numels if numel >= 1 << 12}
+    sizes |= {f"f32[{numel}]" for numel in map(math.prod, shapes) if numel >= 1 << 12}
     copies = [
         line.split("metadata")[0].strip()
         for line in hlo.splitlines()

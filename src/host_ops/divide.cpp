@@ -3,6 +3,7 @@
 #include "host_ops/batch_norm.h"
 #include "host_ops/kernel_call.h"
 #include "host_ops/row_norm.h"
+#include "host_ops/workers.h"
 
 #include <algorithm>
 
@@ -14,21 +15,6 @@ using torch::jit::Stack;
 
 // Below this many multiplications handing work to another thread costs more than it gains.
 constexpr int64_t kWorthwhile = 1 << 20;
-
-struct Range {
-  int64_t start, length;
-};
-
-// 0 to `size` in at most `count` ranges whose starts are multiples of `grain`.
-std::vector<Range> ranges(int64_t size, int64_t count, int64_t grain = 1) {
-  const int64_t grains = (size + grain - 1) / grain;
-  const int64_t length = (grains + count - 1) / std::max<int64_t>(count, 1) * grain;
-  std::vector<Range> result;
-  for (int64_t start = 0; start < size; start += length) {
-    result.push_back({start, std::min(length, size - start)});
-  }
-  return result;
-}
 
 at::Tensor narrowed(const c10::IValue& value, int64_t dim, Range range) {
   return torch_xla::narrowed(value.toTensor(), dim, range.start, range.length);

@@ -2,6 +2,7 @@
 
 #include "host_ops/kernel_call.h"
 #include "host_ops/lanes.h"
+#include "host_ops/workers.h"
 
 #include <ATen/core/List.h>
 #include <ATen/ops/empty.h>
@@ -355,9 +356,7 @@ void add_rows(const NormForm& form, const Stack& arguments, CallPiece::Kernel ke
   const auto dims = static_cast<int64_t>(arguments[form.shape].toIntVector().size());
   const int64_t dim = divided_dim(input, 0, input.dim() - dims), size = input.size(dim);
   const bool divides = dim < input.dim() - dims;
-  const int64_t length = divides ? (size + threads - 1) / threads : size;
-  for (int64_t start = 0; start < size; start += length) {
-    const int64_t here = std::min(length, size - start);
+  for (auto [start, here] : ranges(size, divides ? threads : 1)) {
     CallPiece piece{arguments, {{0, dim, start, here}}, kernel};
     for (int i : {form.gradient, form.input, form.mean, form.inverse}) {
       if (has_tensor(arguments, i) && divides) {
@@ -377,11 +376,7 @@ void add_columns(const NormForm& form, const Stack& arguments, CallPiece::Kernel
   const Tensor& input = arguments[form.input].toTensor();
   const std::vector<int64_t> shape = arguments[form.shape].toIntVector();
   const bool divides = shape.size() == 1;
-  const int64_t size = shape[0];
-  const int64_t lanes = (size + kLanes - 1) / kLanes;
-  const int64_t length = divides ? (lanes + threads - 1) / threads * kLanes : size;
-  for (int64_t start = 0; start < size; start += length) {
-    const int64_t here = std::min(length, size - start);
+  for (auto [start, here] : ranges(shape[0], divides ? threads : 1, kLanes)) {
     CallPiece piece{arguments, {}, kernel};
     for (int i : {form.gradient, form.input}) {
       if (divides) {

@@ -211,13 +211,8 @@ void run_ranges(Workers& workers, int64_t size, int64_t numbers_of_each,
                 c10::function_ref<void(int64_t, int64_t)> run) {
   constexpr int64_t kWorthAPart = 1 << 14;  // numbers
   const int64_t worth = std::max<int64_t>(size * numbers_of_each / kWorthAPart, 1);
-  const int64_t parts = std::min({worth, workers.count(), size});
-  const int64_t length = (size + parts - 1) / parts;
-  const int64_t count = (size + length - 1) / length;
-  run_pieces(workers, static_cast<size_t>(count), [&](size_t i) {
-    const int64_t start = static_cast<int64_t>(i) * length;
-    run(start, std::min(length, size - start));
-  });
+  const std::vector<Range> parts = ranges(size, std::min(worth, workers.count()));
+  run_pieces(workers, parts.size(), [&](size_t i) { run(parts[i].start, parts[i].length); });
 }
 
 template <typename Run>

@@ -3,6 +3,7 @@
 #include "base/mutex.h"
 #include "host_ops/one_thread.h"
 
+#include <algorithm>
 #include <atomic>
 #include <exception>
 #include <memory>
@@ -46,6 +47,16 @@ struct Round {
 };
 
 }  // namespace
+
+std::vector<Range> ranges(int64_t size, int64_t count, int64_t grain) {
+  const int64_t grains = (size + grain - 1) / grain;
+  const int64_t length = (grains + count - 1) / std::max<int64_t>(count, 1) * grain;
+  std::vector<Range> result;
+  for (int64_t start = 0; start < size; start += length) {
+    result.push_back({start, std::min(length, size - start)});
+  }
+  return result;
+}
 
 void run_pieces(Workers& workers, size_t count, c10::function_ref<void(size_t)> run) {
   auto round = std::make_shared<Round>(count, run);

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 namespace torch_xla {
 
@@ -16,6 +17,13 @@ class Workers {
   // Runs the task later, on some thread or, if there is none, on this one.
   virtual void schedule(std::function<void()> task) = 0;
 };
+
+struct Range {
+  int64_t start, length;
+};
+
+// 0 to `size` in at most `count` ranges whose starts are multiples of `grain`.
+std::vector<Range> ranges(int64_t size, int64_t count, int64_t grain = 1);
 
 // Runs 0 to count - 1, each once, on the calling thread and on workers that are free; returns when
 // all are done, and throws the first error. Workers that never come are not waited for. Each call

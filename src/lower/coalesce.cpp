@@ -38,12 +38,6 @@ constexpr std::array kReaders = {
     Reader{"aten::upsample", 2},
 };
 
-bool is_elementwise(const Signature& signature) {
-  const auto entry = lower_table().find(signature.op);
-  return signature.tier == Tier::Direct && !signature.random && entry != lower_table().end() &&
-         (entry->second.flags & kElementwise) != 0;
-}
-
 // From the right, as broadcasting counts; 1 in front.
 int64_t size_of(const Window& window, size_t d, size_t rank) {
   const size_t missing = rank - window.sizes.size();

@@ -9,12 +9,6 @@ namespace torch_xla {
 
 namespace {
 
-// What XLA makes part of the loop that uses it.
-bool is_fused(const Node& node) {
-  const auto entry = lower_table().find(node.signature->op);
-  return entry != lower_table().end() && (entry->second.flags & kElementwise) != 0;
-}
-
 class Search {
  public:
   explicit Search(const Graph& graph) : graph_(graph), seen_(graph.nodes.size(), 0) {
@@ -77,7 +71,7 @@ class Search {
       if (needs(update, reader)) {
         continue;
       }
-      if (is_fused(*graph_.nodes[reader].node)) {
+      if (is_elementwise(*graph_.nodes[reader].node->signature)) {
         return;  // to wait for it would cost what the copy does
       }
       late.push_back(reader);
@@ -106,7 +100,7 @@ class Search {
       const GraphValue value = open.back();
       const auto n = static_cast<size_t>(value.producer);
       open.pop_back();
-      if (!is_fused(*graph_.nodes[n].node)) {
+      if (!is_elementwise(*graph_.nodes[n].node->signature)) {
         if (std::none_of(readers.begin(), readers.end(),
                          [&](size_t reader) { return needs(reader, n); })) {
           return value;

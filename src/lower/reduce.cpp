@@ -395,13 +395,11 @@ struct Shifted {
   Val high, shifted, powers, total;  // max in x's sizes, x - max, exp of it, its sum
 };
 
-bool is_along_rows(const Reduction& r) { return r.dims.size() == 1 && r.dims[0] == r.x.rank() - 1; }
-
 // `r` is of argument 0, which may have been widened.
 Shifted shift_by_max(LowerContext& c, const Reduction& r) {
   Builder& b = c.b;
   std::optional<Val> rows;
-  if (is_along_rows(r) && r.x.dtype() == DType::Float) {
+  if (r.dims.size() == 1 && count_behind(r) == 1 && r.x.dtype() == DType::Float) {
     rows = matrix_for_host(c, c.tensor(0), r.count);
   }
   Vals found;  // of each row

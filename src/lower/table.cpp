@@ -38,4 +38,10 @@ const LowerTable& lower_table() {
   return *table;
 }
 
+bool is_elementwise(const Signature& signature) {
+  const auto entry = lower_table().find(signature.op);
+  return signature.tier == Tier::Direct && !signature.random && entry != lower_table().end() &&
+         (entry->second.flags & kElementwise) != 0;
+}
+
 }  // namespace torch_xla

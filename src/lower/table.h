@@ -45,6 +45,8 @@ using LowerTable = std::unordered_map<std::string, LowerEntry>;
 
 // Keys are full names of functional overloads: "aten::add.Tensor", "aten::_softmax".
 const LowerTable& lower_table();
+// Whether it is lowered as an operation of elements, of which XLA makes a part of its users' loops.
+bool is_elementwise(const Signature& signature);
 
 // One per operator family, each in the file of that name.
 void register_elementwise(LowerTable& table);  // unary, binary, compare, where, clamp, casts
