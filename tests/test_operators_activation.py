@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.nn.functional as F
-import torch_xla  # noqa: F401
+import torch_xla
 from compare import assert_same
 from torch import Tensor
 
@@ -90,5 +90,25 @@ def test_binary_cross_entropy_of_certain_predictions(reduction: str) -> None:
         loss = F.binary_cross_entropy(p, target, reduction=reduction)
         loss.sum().backward()
         return [loss.detach(), p.grad]
+
+    assert_same(program)
+
+
+@pytest.mark.parametrize("shape", [(5,), (6, 5), (2, 5, 3), (0, 5)])
+@pytest.mark.parametrize("ignored", [-100, 1])
+def test_mean_of_smoothed_and_weighted_labels_reads_no_value(shape, ignored: int) -> None:
+    def program(device: str) -> list[Tensor]:
+        torch.manual_seed(0)
+        x = torch.randn(shape).to(device).requires_grad_()
+        target = torch.randint(5, shape[:1] + shape[2:] if len(shape) > 1 else ()).to(device)
+        weight = torch.tensor([0.5, 1.0, 2.0, 0.0, 3.0], device=device)
+
+        def step() -> tuple[Tensor, Tensor]:
+            loss = F.cross_entropy(x, target, weight, ignore_index=ignored, label_smoothing=0.1)
+            return loss.detach(), torch.autograd.grad(loss, x)[0]
+
+        if device == "xla":  # raises where a value is read
+            step = torch_xla.compile(step, full_graph=True)
+        return list(step())
 
     assert_same(program)

@@ -60,3 +60,49 @@ def test_parameters_are_updated_where_they_are(
         if " copy(" in line and "ROOT" not in line and line.split()[2].split("{")[0] in sizes
     ]
     assert not copies
+
+
+# A step of `DEPTH` layers, each of which adds to what the layers before it made.
+DEEP = """
+import torch
+import torch_xla
+from torch import nn
+
+class Gated(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gate, self.made = nn.Linear(64, 64), nn.Linear(64, 64)
+    def forward(self, x):
+        gate = torch.sigmoid(self.gate(x))
+        return gate * torch.relu(self.made(x)) + (1 - gate) * x
+
+def encoder():
+    return nn.TransformerEncoderLayer(64, 4, 128, 0.0, batch_first=True)
+
+torch.manual_seed(0)
+model = nn.Sequential(*[(encoder if KIND == "norms" else Gated)() for _ in range(DEPTH)])
+x = torch.randn(4, 32, 64)
+wanted = model(x).square().mean()
+wanted.backward()
+wanted = [p.grad for p in model.parameters()]
+model.zero_grad()
+model.to("xla")
+model(x.to("xla")).square().mean().backward()
+torch_xla.sync()
+for p, grad in zip(model.parameters(), wanted):
+    torch.testing.assert_close(p.grad.cpu(), grad, rtol=1e-3, atol=1e-5)
+"""
+
+
+@pytest.mark.parametrize("kind", ["norms", "gates"])
+def test_programs_grow_with_their_depth_and_not_with_its_square(
+    kind: str, tmp_path: Path, fresh_python: Callable[..., str]
+) -> None:
+    def lines(depth: int) -> int:
+        folder = tmp_path / str(depth)
+        program = DEEP.replace("KIND", repr(kind)).replace("DEPTH", str(depth))
+        fresh_python(program, TORCH_XLA_TIERS="off", TORCH_XLA_DUMP_DIR=str(folder),
+                     TORCH_XLA_CACHE_DIR=str(tmp_path / "cache"))  # fmt: skip
+        return max(len(path.read_text().splitlines()) for path in folder.glob("*.optimized.hlo"))
+
+    assert lines(16) < 2.3 * lines(8)

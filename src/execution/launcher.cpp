@@ -43,6 +43,16 @@ std::vector<bool> dependents(const Graph& graph, size_t culprit) {
   return result;
 }
 
+bool is_interrupted(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& thrown) {
+    return is_interrupt(thrown);
+  } catch (...) {
+    return false;
+  }
+}
+
 // What values keep is thrown again by whoever reads them. The front end's exceptions cannot be, nor
 // does an interrupt concern those who read later.
 std::exception_ptr lasting(const std::exception_ptr& error) {
@@ -274,7 +284,7 @@ void Execution::launch(VariantPtr variant, const std::string& name) {
 
 void Execution::fail(const std::exception_ptr& error, std::optional<size_t> culprit,
                      const std::string& name) {
-  if (culprit && graph_) {
+  if (culprit && graph_ && !is_interrupted(error)) {
     try {
       compute_without(*culprit, name);
     } catch (...) {
@@ -306,10 +316,24 @@ void Execution::compute_without(size_t culprit, const std::string& name) {
   run_part(std::move(graph), leaves_, kept, name);
 }
 
-// Storages whose former value still exists return to it, as if the step had not been recorded;
-// what was new in the step carries the error to whoever reads it.
+bool Execution::can_run_again() {
+  return graph_ && leaves_ == graph_->inputs &&
+         std::none_of(leaves_.begin(), leaves_.end(),
+                      [](const NodePtr& leaf) { return device_data(*leaf)->is_lost(); });
+}
+
+Value Execution::recorded(size_t output) const {
+  const GraphValue value = graph_->outputs[output];
+  return value.producer < 0 ? Value{graph_->inputs[value.index], 0}
+                            : Value{graph_->nodes[value.producer].node, value.index};
+}
+
+// After an interrupt, all is pending as before. After an error, storages whose former value still
+// exists return to it, as if the step had not been recorded; what was new in the step carries the
+// error to whoever reads it.
 void Execution::roll_back(const std::exception_ptr& error) {
   const std::exception_ptr kept = lasting(error);
+  const bool again = is_interrupted(error) && can_run_again();
   for (size_t i = 0; i < outputs_.size(); ++i) {
     if (!fulfilled_[i]) {
       outputs_[i]->fail(kept);
@@ -319,8 +343,13 @@ void Execution::roll_back(const std::exception_ptr& error) {
     TraceLock lock;
     for (Assignment& assigned : assignments_) {
       const bool untouched = assigned.state->value().node == outputs_[assigned.output];
-      if (!fulfilled_[assigned.output] && untouched && assigned.before &&
-          !device_data(*assigned.before)->is_lost()) {
+      if (fulfilled_[assigned.output] || !untouched) {
+        continue;
+      }
+      if (again) {
+        assigned.state->set_value(recorded(assigned.output));
+        assigned.state->committed = assigned.before;
+      } else if (assigned.before && !device_data(*assigned.before)->is_lost()) {
         assigned.state->set_value({assigned.before, 0});
       }
     }

@@ -24,7 +24,8 @@ class Execution {
   Execution& operator=(const Execution&) = delete;
 
   // The storage has the graph's output from now on. When it fails, the storage returns to `before`,
-  // if given and still there, unless it has got another value.
+  // if given and still there, unless it has got another value. When it is interrupted, the storage
+  // returns to what was recorded: whoever wants it runs it again.
   void assign(StatePtr state, size_t output, NodePtr before) REQUIRES(trace_mutex);
 
   void reserve_assignments(size_t count) { assignments_.reserve(count); }
@@ -60,6 +61,9 @@ class Execution {
   void fail(const std::exception_ptr& error, std::optional<size_t> culprit,
             const std::string& name);
   void compute_without(size_t culprit, const std::string& name);
+  // Whether the graph is one that was recorded, of values that are all there.
+  bool can_run_again();
+  Value recorded(size_t output) const;
   void roll_back(const std::exception_ptr& error);
 
   std::shared_ptr<const Graph> graph_;  // null once all is settled

@@ -7,6 +7,7 @@
 #include "lower/control.h"
 #include "lower/late_reads.h"
 #include "lower/lower_state.h"
+#include "lower/repeated_work.h"
 
 #include <cctype>
 #include <deque>
@@ -86,6 +87,9 @@ class ModuleLowering {
     if (host_calls_ == HostCalls::IfFaster && plan.composites.empty()) {
       late = find_late_reads(graph);
     }
+    const std::vector<bool> kept = host_calls_ == HostCalls::IfFaster
+                                       ? worth_keeping(graph)
+                                       : std::vector<bool>(graph.nodes.size(), false);
     for (size_t n : late.order.empty() ? plan.order : late.order) {
       if (plan.inside[n] || !values[n].empty()) {
         continue;
@@ -99,6 +103,9 @@ class ModuleLowering {
         continue;
       }
       values[n] = lower_one(graph, n, value_of, numbers, scope);
+      if (kept[n]) {
+        values[n][0] = b_.behind(kBehindTarget, values[n][0], {});
+      }
       if (auto wait = late.waits.find(n); wait != late.waits.end()) {
         Vals reads;
         for (GraphValue read : wait->second.reads) {

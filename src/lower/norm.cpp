@@ -348,20 +348,22 @@ void lower_group_norm_backward(LowerContext& c) {
 }  // namespace
 
 void register_norm(LowerTable& table) {
-  table["aten::native_batch_norm"] = {lower_native_batch_norm};
-  table["aten::_native_batch_norm_legit_functional"] = {lower_batch_norm_functional};
-  table["aten::_native_batch_norm_legit.no_stats"] = {lower_batch_norm_no_stats};
-  table["aten::_native_batch_norm_legit_no_training"] = {lower_batch_norm_no_training};
-  table["aten::_batch_norm_with_update_functional"] = {lower_batch_norm_with_update};
-  table["aten::_batch_norm_no_update"] = {lower_batch_norm_no_update};
-  table["aten::native_batch_norm_backward"] = {lower_batch_norm_backward};
-  table["aten::batch_norm_backward"] = {lower_batch_norm_backward};
-  table["aten::native_layer_norm"] = {rows_on_host<0, 0, lower_layer_norm>};
-  table["aten::native_layer_norm_backward"] = {rows_on_host<0, 1, lower_layer_norm_backward>};
-  table["aten::_fused_rms_norm"] = {rows_on_host<0, 0, lower_rms_norm>};
-  table["aten::_fused_rms_norm_backward"] = {rows_on_host<0, 1, lower_rms_norm_backward>};
-  table["aten::native_group_norm"] = {lower_group_norm};
-  table["aten::native_group_norm_backward"] = {lower_group_norm_backward};
+  table["aten::native_batch_norm"] = {lower_native_batch_norm, kNormalizes};
+  table["aten::_native_batch_norm_legit_functional"] = {lower_batch_norm_functional, kNormalizes};
+  table["aten::_native_batch_norm_legit.no_stats"] = {lower_batch_norm_no_stats, kNormalizes};
+  table["aten::_native_batch_norm_legit_no_training"] = {lower_batch_norm_no_training, kNormalizes};
+  table["aten::_batch_norm_with_update_functional"] = {lower_batch_norm_with_update, kNormalizes};
+  table["aten::_batch_norm_no_update"] = {lower_batch_norm_no_update, kNormalizes};
+  table["aten::native_batch_norm_backward"] = {lower_batch_norm_backward, kNormalizes};
+  table["aten::batch_norm_backward"] = {lower_batch_norm_backward, kNormalizes};
+  table["aten::native_layer_norm"] = {rows_on_host<0, 0, lower_layer_norm>, kNormalizes};
+  table["aten::native_layer_norm_backward"] = {rows_on_host<0, 1, lower_layer_norm_backward>,
+                                               kNormalizes};
+  table["aten::_fused_rms_norm"] = {rows_on_host<0, 0, lower_rms_norm>, kNormalizes};
+  table["aten::_fused_rms_norm_backward"] = {rows_on_host<0, 1, lower_rms_norm_backward>,
+                                             kNormalizes};
+  table["aten::native_group_norm"] = {lower_group_norm, kNormalizes};
+  table["aten::native_group_norm_backward"] = {lower_group_norm_backward, kNormalizes};
 }
 
 }  // namespace torch_xla

@@ -38,10 +38,20 @@ const LowerTable& lower_table() {
   return *table;
 }
 
-bool is_elementwise(const Signature& signature) {
+namespace {
+
+bool has_one_of(const Signature& signature, uint32_t flags) {
   const auto entry = lower_table().find(signature.op);
   return signature.tier == Tier::Direct && !signature.random && entry != lower_table().end() &&
-         (entry->second.flags & kElementwise) != 0;
+         (entry->second.flags & flags) != 0;
+}
+
+}  // namespace
+
+bool is_elementwise(const Signature& signature) { return has_one_of(signature, kElementwise); }
+
+bool makes_elements(const Signature& signature) {
+  return has_one_of(signature, kElementwise | kNormalizes);
 }
 
 }  // namespace torch_xla

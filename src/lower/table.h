@@ -23,6 +23,8 @@ enum LowerFlags : uint32_t {
   kSlice = 8,
   // Each element of the result is made of those at its place in the operands, which are broadcast.
   kElementwise = 16,
+  // So is result 0, and of sums over the operands.
+  kNormalizes = 32,
 };
 
 struct LowerEntry {
@@ -47,6 +49,8 @@ using LowerTable = std::unordered_map<std::string, LowerEntry>;
 const LowerTable& lower_table();
 // Whether it is lowered as an operation of elements, of which XLA makes a part of its users' loops.
 bool is_elementwise(const Signature& signature);
+// Whether that holds for result 0, whatever else the operation computes.
+bool makes_elements(const Signature& signature);
 
 // One per operator family, each in the file of that name.
 void register_elementwise(LowerTable& table);  // unary, binary, compare, where, clamp, casts

@@ -1,6 +1,6 @@
-// Gradients whose formulas in PyTorch read a value on the host (is the maximum NaN? is a factor
-// zero?): the same gradients without a read, so that a backward pass neither cuts the graph nor
-// fails in a trace.
+// Gradients, and a loss, whose formulas in PyTorch read a value on the host (is the maximum NaN? is
+// a factor zero?): the same without a read, so that a step neither cuts the graph nor fails in a
+// trace.
 #include "record/registration.h"
 #include "record/transformed.h"
 #include "trace/tensor.h"
@@ -283,6 +283,25 @@ Tensor masked_scatter_backward(const Tensor& gradient, const Tensor& mask, at::I
       .reshape(sizes);
 }
 
+// The mean over what is not ignored, by weights. PyTorch's of smoothed labels selects these.
+Tensor cross_entropy(c10::DispatchKeySet keys, const Tensor& input, const Tensor& target,
+                     const std::optional<Tensor>& weight, int64_t reduction,
+                     c10::SymInt ignore_index, double label_smoothing) {
+  const bool selects = weight && weight->defined() && !weight->requires_grad() &&
+                       reduction == at::Reduction::Mean && label_smoothing > 0 &&
+                       !at::isFloatingType(target.scalar_type()) && !is_transformed(input) &&
+                       !is_transformed(target) && !is_transformed(*weight);
+  if (!selects) {
+    return with_its_own_gradient<at::_ops::cross_entropy_loss>(
+        keys, input, target, weight, reduction, std::move(ignore_index), label_smoothing);
+  }
+  const Tensor sum = at::cross_entropy_loss_symint(input, target, weight, at::Reduction::Sum,
+                                                   ignore_index, label_smoothing);
+  const Tensor ignored = target.eq(ignore_index.guard_int(__FILE__, __LINE__)).flatten();
+  const Tensor weights = weight->gather(0, target.flatten().masked_fill(ignored, 0));
+  return sum / weights.masked_fill(ignored, 0).sum();
+}
+
 // What autograd knows to be zero: PyTorch's kernels of the key ZeroTensor compute nothing with it,
 // so that infinity times it is zero.
 Tensor known_zeros(at::IntArrayRef sizes, std::optional<at::ScalarType> dtype,
@@ -298,6 +317,7 @@ Tensor known_zeros(at::IntArrayRef sizes, std::optional<at::ScalarType> dtype,
 }
 
 TORCH_LIBRARY_IMPL(aten, AutogradXLA, m) {
+  m.impl("cross_entropy_loss", &cross_entropy);
   m.impl("masked_fill.Tensor", &masked_fill);
   m.impl("masked_fill_.Tensor", &masked_fill_);
   m.impl("index_put", &index_put);
