@@ -108,6 +108,17 @@ def test_folder_others_can_write_is_refused(tmp_path: Path) -> None:
     assert entries(shared) == []
 
 
+@pytest.mark.skipif(not Path("/proc/sys").exists(), reason="needs a folder nobody can write to")
+def test_a_folder_that_cannot_be_made_says_why() -> None:
+    done = run_python(ONE_PROGRAM, TORCH_XLA_CACHE_DIR="/proc/sys/none/programs")
+    assert done.returncode == 0 and done.stdout.strip() == "15.0"
+    assert "/proc/sys/none/programs cannot be used: " in done.stderr
+    reason = done.stderr.split("cannot be used: ")[1]
+    with pytest.raises(OSError) as error:
+        os.mkdir("/proc/sys/none")
+    assert reason.startswith(os.strerror(error.value.errno or 0))
+
+
 def test_entry_others_can_write_is_refused(tmp_path: Path) -> None:
     _, loss = train(tmp_path)
     for path in entries(tmp_path):

@@ -158,6 +158,28 @@ def test_a_copied_leaf_has_its_gradient() -> None:
     assert_same(program)
 
 
+class _Marked(Tensor):
+    __slots__ = ("mark",)
+
+    def new_empty(self, *args: Any, **kwargs: Any) -> Tensor:
+        return super().new_empty(*args, **kwargs).as_subclass(_Marked)
+
+    def clone(self, **kwargs: Any) -> Tensor:  # type: ignore[override]
+        return super().clone(**kwargs).as_subclass(Tensor)
+
+
+def test_a_copied_subclass_is_one() -> None:
+    def program(device: str) -> tuple[object, ...]:
+        marked = ramp(2, 3, device=device)[:, 1:].as_subclass(_Marked)
+        marked.mark = [1]
+        copied: Any = copy.deepcopy([marked, marked])
+        same = copied[0] is copied[1]
+        plain = copied[0].as_subclass(Tensor)
+        return type(copied[0]) is _Marked, same, copied[0].mark, plain, plain.stride()
+
+    assert_same(program)
+
+
 @pytest.mark.lazy_only
 @pytest.mark.host_only("other memory is copied in the end")
 def test_a_loaded_storage_is_not_reinterpreted_by_programs() -> None:

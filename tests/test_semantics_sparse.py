@@ -3,6 +3,7 @@
 import copy
 import functools
 import io
+import textwrap
 from collections.abc import Callable
 
 import pytest
@@ -189,6 +190,29 @@ COMPRESSED: dict[str, Callable[[str], Tensor]] = {
     "row": lambda d: _csr(d).select(0, 1),
     "batch": lambda d: _dense(d, 2, 2, 2).to_sparse_csr(),
 }
+
+
+@pytest.mark.parametrize("sized", [True, False])
+@pytest.mark.parametrize("kind", ["csr", "csc", "bsr", "bsc"])
+def test_scripts_make_compressed_tensors(kind: str, sized: bool) -> None:
+    source = f"""
+    def make(ends, places, values):
+        # type: (Tensor, Tensor, Tensor) -> Tensor
+        return torch.sparse_{kind}_tensor(ends, places, values, {"[4, 4], " if sized else ""}
+            dtype=values.dtype, device=values.device)
+    """
+    made = torch.jit.CompilationUnit(textwrap.dedent(source)).make
+
+    def program(device: str) -> Tensor:
+        blocks = kind[0] == "b"
+        values = torch.arange(1.0, 17).view(4, 2, 2) if blocks else torch.arange(1.0, 5)
+        ends = torch.tensor([0, 2, 4] if blocks else [0, 1, 2, 3, 4])
+        places = torch.tensor([0, 1, 0, 1] if blocks else [3, 0, 2, 1])
+        result = made(ends.to(device), places.to(device), values.to(device))
+        assert result.device.type == device
+        return result.to_dense()
+
+    assert_same(program)
 
 
 @pytest.mark.parametrize("name", COMPRESSED)

@@ -67,6 +67,25 @@ def test_a_long_list_read_one_by_one_is_not_looked_through_at_each_read(counters
     assert counters("ExecuteTime") < 500  # a read that has looked often enough computes the rest
 
 
+def test_a_loop_that_reads_computes_nothing_twice() -> None:
+    """An integrator: the read needs the time, the slope the time and the state."""
+
+    def integrate(device: str) -> float:
+        state, clock = torch.ones(4).to(device), torch.zeros(()).to(device)
+        for _ in range(20):
+            clock = clock + 0.5
+            slope = torch.cos(state) * clock
+            if clock.item() > 100:
+                break
+            state = state + slope / 8
+        return state.sum().item()
+
+    serial = max((event.serial for event in torch_xla.debug.recompiles()), default=0)
+    assert integrate("xla") == pytest.approx(integrate("cpu"), rel=1e-5)
+    graphs = [event for event in torch_xla.debug.recompiles() if event.serial > serial]
+    assert max(event.operations for event in graphs) <= 8 and len(graphs) <= 4
+
+
 def test_numbers_that_change_while_interpreted_need_one_program(counters: Counters) -> None:
     x = torch.ones(11).to("xla")
     for step in range(8):

@@ -12,7 +12,16 @@ import torch
 import torch_xla
 import torch_xla.debug as xd
 from browser import AVAILABLE, Browser
-from torch_xla.debug.timeline_report import Span, Track, host_shares, verdict
+from torch_xla.debug.timeline_report import (
+    _DEVICE_GROUPS,
+    _GROUPS,
+    GROUPS,
+    Span,
+    Track,
+    chrome_trace,
+    host_shares,
+    verdict,
+)
 
 DEVICE = "xla"
 
@@ -167,6 +176,13 @@ def test_a_moment_counts_once() -> None:
     }
 
 
+def test_amounts_are_operations_or_bytes() -> None:
+    main = [span("trace", 0, 10), span("interpret", 10, 20), span("upload", 20, 30)]
+    events = chrome_trace(report_of(main, []))["traceEvents"]
+    amounts = [{"operations", "bytes"} & set(e["args"]) for e in events if e["ph"] == "X"]
+    assert amounts == [{"operations"}, {"operations"}, {"bytes"}]
+
+
 def test_lines_count_their_own_time() -> None:
     main = [span("trace", 0, 40), span("compile", 10, 30), span("trace", 50, 55, line=9)]
     report = report_of(main, [])
@@ -195,6 +211,11 @@ def test_lines_count_their_own_time() -> None:
             r"Your step is bound by transfers: 50 % of wall time\. .* train\.py:7 \(50 %\)\.",
         ),
         ([span("wait", 0, 60)], [], r"Your step is bound by waiting for the device: 60 %.*"),
+        (
+            [span("interpret", 0, 90)],
+            [],
+            r"Your step is bound by interpreted graphs: 90 % of wall time\. A .*",
+        ),
         ([span("trace", 0, 10)], [], r"Your step is bound by work outside the device: 90 %.*"),
     ],
 )
@@ -272,6 +293,12 @@ def test_page_renders(page: Browser, report: xd.timeline) -> None:
     assert report.compilations[0].reason in table
     assert "device xla:0 busy" in page.run("return document.getElementById('legend').innerText")
     assert page.errors() == []
+
+
+def test_each_share_and_span_has_a_colour(report: xd.timeline) -> None:
+    page = report.html.read_text()
+    for group in {*GROUPS, *_GROUPS.values(), *_DEVICE_GROUPS.values()}:
+        assert re.search(rf"--{group}: #", page), group
 
 
 def test_page_needs_no_network(report: xd.timeline) -> None:

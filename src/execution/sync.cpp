@@ -152,36 +152,46 @@ std::vector<Value> values_of(const std::vector<StatePtr>& states) REQUIRES(trace
 }
 
 // `roots`, and what else is pending of this thread's that needs something that is computed for
-// them: else it would be computed again, and a loop that reads a value each time round would carry
-// all of its past along. Of other threads' what the roots need.
+// them, or that they need: else it would be computed again, and a loop that reads a value each time
+// round would carry all of its past along. Of other threads' what the roots need.
 std::vector<StatePtr> with_shared_work(int device, std::vector<StatePtr> roots)
     REQUIRES(trace_mutex) {
-  if (roots.size() == pending_count(device)) {
-    return roots;
-  }
   std::unordered_set<StorageState*> chosen;
   for (const StatePtr& state : roots) {
     chosen.insert(state.get());
   }
-  SharedWork work(values_of(roots));
-  std::vector<StatePtr> others = newly_pending_states(device);
-  if (!work.is_new()) {
-    others = all_pending_states(device);
-  }
-  std::vector<StatePtr> rest;
-  for (const StatePtr& state : others) {
-    if (chosen.count(state.get()) != 0) {
-      continue;
+  std::vector<StatePtr> others, rest;
+  uint64_t first_walk = 0;
+  bool looks_at_all = false;
+  for (bool grown = true; grown && roots.size() < pending_count(device);) {
+    SharedWork work(values_of(roots), first_walk);
+    if (first_walk == 0) {
+      others = newly_pending_states(device);
     }
-    const bool shares = work.is_needed_for(state->value()), taken = is_taken_here(*state);
-    if (shares && (taken || work.needs(state->value()))) {
-      roots.push_back(state);
-    } else if (taken) {
-      rest.push_back(state);
+    first_walk = work.first();
+    if (!work.is_new() && !looks_at_all) {
+      others = all_pending_states(device);
+      looks_at_all = true;
     }
-  }
-  if (!work.is_new() && looked_often_enough(work)) {
-    roots.insert(roots.end(), rest.begin(), rest.end());
+    grown = false;
+    rest.clear();
+    for (const StatePtr& state : others) {
+      if (chosen.count(state.get()) != 0) {
+        continue;
+      }
+      const bool shares = work.is_needed_for(state->value()), taken = is_taken_here(*state);
+      const bool needed = work.needs(state->value());
+      if (shares && (taken || needed)) {
+        roots.push_back(state);
+        chosen.insert(state.get());
+        grown = grown || !needed;  // by what else it needs
+      } else if (taken) {
+        rest.push_back(state);
+      }
+    }
+    if (!grown && !work.is_new() && looked_often_enough(work)) {
+      roots.insert(roots.end(), rest.begin(), rest.end());
+    }
   }
   return roots;
 }

@@ -8,7 +8,8 @@ namespace torch_xla {
 
 // Operations are marked after their operands, as in collect_graph: what any walk has marked needs
 // only what one has marked, too.
-SharedWork::SharedWork(const std::vector<Value>& roots) : epoch_(new_visit_epoch()) {
+SharedWork::SharedWork(const std::vector<Value>& roots, uint64_t first)
+    : epoch_(new_visit_epoch()), first_(first == 0 ? epoch_ : first) {
   for (const Value& root : roots) {
     visit(*root.node);
   }
@@ -27,8 +28,7 @@ bool SharedWork::needs(const Value& value) const {
 bool SharedWork::is_shared(const Node& node) const { return seen(node) && node.visit.id != kApart; }
 
 bool SharedWork::is_done(const Node& node) const {
-  return node.kind != Node::Kind::Op || seen(node) ||
-         (!at_roots_ && is_new_ && node.visit.epoch != 0);
+  return node.kind != Node::Kind::Op || seen(node) || (!at_roots_ && is_new_ && is_old(node));
 }
 
 // Depth first without recursion: traces are deep.
@@ -51,7 +51,7 @@ void SharedWork::visit(const Node& root) {
     if (seen(node)) {
       continue;
     }
-    is_new_ = is_new_ && (!at_roots_ || node.visit.epoch == 0);
+    is_new_ = is_new_ && !(at_roots_ && is_old(node));
     bool shared = at_roots_;
     for (const Value& operand : node.operands) {
       shared = shared || is_shared(*operand.node);

@@ -10,10 +10,13 @@ namespace torch_xla {
 // Marks nodes: one at a time, and no graph is collected meanwhile.
 class SharedWork {
  public:
-  explicit SharedWork(const std::vector<Value>& roots) REQUIRES(trace_mutex);
+  // `first`: the number of the first of these walks, where more roots are found in several.
+  explicit SharedWork(const std::vector<Value>& roots, uint64_t first = 0) REQUIRES(trace_mutex);
 
-  // No walk had come to the operations that the roots need. Values that one has come to need none
-  // of them, then: whoever has asked about these need not ask again.
+  uint64_t first() const { return first_; }
+
+  // No walk before the first had come to the operations that the roots need. Values that one has
+  // come to need none of them, then: whoever has asked about these need not ask again.
   bool is_new() const { return is_new_; }
 
   // Of the operations that the walks came to, those that the roots need or that need one of them,
@@ -33,13 +36,16 @@ class SharedWork {
     size_t next_operand;
   };
 
+  bool is_old(const Node& node) const REQUIRES(trace_mutex) {
+    return node.visit.epoch != 0 && node.visit.epoch < first_;
+  }
   bool seen(const Node& node) const REQUIRES(trace_mutex) { return node.visit.epoch == epoch_; }
   bool is_done(const Node& node) const REQUIRES(trace_mutex);
   bool is_shared(const Node& node) const REQUIRES(trace_mutex);
   void visit(const Node& root) REQUIRES(trace_mutex);
 
   enum Mark : uint32_t { kApart, kSharing, kOfRoots };
-  const uint64_t epoch_;
+  const uint64_t epoch_, first_;
   bool is_new_ = true, at_roots_ = true;
   size_t needed_ = 0, others_ = 0;
   std::vector<Frame> stack_;

@@ -30,14 +30,16 @@ void warn_once(Trouble trouble, const std::string& message) {
   }
 }
 
-// Missing parents too, all of them for this user only.
-void make_directories(const fs::path& path) {
+// Missing parents too, all of them for this user only. Why not, as errno has it, or 0.
+int make_directories(const fs::path& path) {
   std::error_code error;
   if (path.empty() || fs::exists(path, error)) {
-    return;
+    return 0;
   }
-  make_directories(path.parent_path());
-  mkdir(path.c_str(), 0700);
+  if (const int problem = make_directories(path.parent_path())) {
+    return problem;
+  }
+  return mkdir(path.c_str(), 0700) == 0 || errno == EEXIST ? 0 : errno;
 }
 
 }  // namespace
@@ -47,19 +49,17 @@ DiskCache::DiskCache(std::string directory, bool readonly)
   if (directory_.empty()) {
     return;
   }
-  if (!readonly_) {
-    make_directories(directory_);
-  }
+  const int problem = readonly_ ? 0 : make_directories(directory_);
   struct stat status;
   if (stat(directory_.c_str(), &status) != 0) {
-    warn_once(kUnusable,
-              "the program cache " + directory_ + " cannot be used: " + std::strerror(errno));
+    warn_once(kUnusable, "the program cache " + directory_ +
+                             " cannot be used: " + std::strerror(problem != 0 ? problem : errno));
   } else if (!S_ISDIR(status.st_mode)) {
     warn_once(kUnusable, "the program cache " + directory_ + " is not a directory");
   } else if (std::string reason = distrust(status); !reason.empty()) {
     warn_once(kRefused, "the program cache " + directory_ + " is refused because " + reason +
-                            ": run chmod go-w on it, or choose another one with "
-                            "TORCH_XLA_CACHE_DIR");
+                            (status.st_uid == geteuid() ? ": run chmod go-w on it, or" : ":") +
+                            " choose another one with TORCH_XLA_CACHE_DIR");
   } else {
     return;
   }

@@ -132,6 +132,47 @@ Tensor make(const Tensor& compressed, const Tensor& plain, const Tensor& values,
   return compressed_tensor(compressed, plain, values, sizes, *layout);
 }
 
+// The makers of one layout: PyTorch's own ask for the kernel of its own devices. As these they have
+// no gradient.
+template <c10::Layout layout>
+Tensor make_checked(const Tensor& compressed, const Tensor& plain, const Tensor& values,
+                    c10::IntArrayRef sizes, std::optional<at::ScalarType> dtype,
+                    std::optional<c10::Layout> /*layout*/, std::optional<c10::Device> device,
+                    std::optional<bool> pin_memory) {
+  return at::sparse_compressed_tensor(compressed, plain, values, sizes, dtype, layout, device,
+                                      pin_memory);
+}
+
+template <c10::Layout layout>
+Tensor make_sized(const Tensor& compressed, const Tensor& plain, const Tensor& values,
+                  std::optional<at::ScalarType> dtype, std::optional<c10::Layout> /*layout*/,
+                  std::optional<c10::Device> device, std::optional<bool> pin_memory) {
+  return at::sparse_compressed_tensor(compressed, plain, values, dtype, layout, device, pin_memory);
+}
+
+template <c10::Layout layout>
+Tensor make_unchecked(const Tensor& compressed, const Tensor& plain, const Tensor& values,
+                      c10::IntArrayRef sizes, std::optional<at::ScalarType> /*dtype*/,
+                      std::optional<c10::Layout> /*layout*/, std::optional<c10::Device> /*device*/,
+                      std::optional<bool> /*pin_memory*/) {
+  return compressed_tensor(compressed, plain, values, sizes, layout);
+}
+
+template <c10::Layout layout>
+void register_makers(torch::Library& m, const std::string& kind, const std::string& indices) {
+  const std::string checked = "sparse_" + kind + "_tensor." + indices + "_value";
+  m.impl((checked + "_size").c_str(), &make_checked<layout>);
+  m.impl(checked.c_str(), &make_sized<layout>);
+  m.impl(("_sparse_" + kind + "_tensor_unsafe").c_str(), &make_unchecked<layout>);
+}
+
+void register_all_makers(torch::Library& m) {
+  register_makers<c10::kSparseCsr>(m, "csr", "crow_col");
+  register_makers<c10::kSparseBsr>(m, "bsr", "crow_col");
+  register_makers<c10::kSparseCsc>(m, "csc", "ccol_row");
+  register_makers<c10::kSparseBsc>(m, "bsc", "ccol_row");
+}
+
 Tensor clone(const Tensor& self, std::optional<at::MemoryFormat> /*format*/) {
   return with_parts(self, [](const Tensor& part) { return part.clone(); });
 }
@@ -167,6 +208,8 @@ void transpose(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       {self.size(1), self.size(0)}, by_rows(self.layout()) ? c10::kSparseCsc : c10::kSparseCsr));
 }
 
+TORCH_LIBRARY_IMPL(aten, AutogradXLA, m) { register_all_makers(m); }
+
 TORCH_LIBRARY_IMPL(aten, SparseCsrXLA, m) {
   m.impl("_sparse_compressed_tensor_unsafe", &make);
   m.impl("sparse_dim", &at::native::sparse_dim_sparse_csr);
@@ -201,6 +244,7 @@ TORCH_LIBRARY_IMPL(_, SparseCsrXLA, m) {
 }  // namespace
 
 void register_compressed_tensors(torch::Library& m) {
+  register_all_makers(m);
   for (const char* name : {"_to_sparse_csr", "_to_sparse_csc", "_to_sparse_bsr", "_to_sparse_bsc",
                            "_validate_sparse_compressed_tensor_args"}) {
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&run_on_copies>());

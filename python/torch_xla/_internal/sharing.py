@@ -5,6 +5,7 @@ PyTorch takes tensors of this device for tensors without storages and copies eac
 
 import collections
 import copy
+import copyreg
 import functools
 from collections.abc import Callable
 from multiprocessing.context import get_spawning_popen
@@ -23,7 +24,7 @@ _SERIALIZATION_PRIORITY = 30
 
 
 def install() -> None:
-    _extend(Tensor, "__deepcopy__", _deepcopy_tensor, _is_plain)
+    _extend(Tensor, "__deepcopy__", _deepcopy_tensor, _is_copied_here)
     _extend(Tensor, "_reduce_ex_internal", _reduce_tensor, _has_own_storage)
     for method in (resize_, clone, byteswap, is_shared, share_memory_, _write_file, _set_from_file):
         _extend(UntypedStorage, method.__name__, method, lambda s: s.device.type == type_name)
@@ -57,8 +58,14 @@ def _has_own_storage(tensor: Tensor) -> bool:
     )
 
 
-def _is_plain(tensor: Tensor) -> bool:
-    return type(tensor) is Tensor and tensor.is_leaf and _has_own_storage(tensor)
+def _is_copied_here(tensor: Tensor) -> bool:
+    """Subclasses are once their `__torch_function__` was asked, if they make their own type."""
+    return (
+        tensor.is_leaf
+        and _has_own_storage(tensor)
+        and not torch.overrides.has_torch_function_unary(tensor)  # type: ignore[no-untyped-call]
+        and type(tensor.new_empty([])) is type(tensor)
+    )
 
 
 def _deepcopy_tensor(self: Tensor, memo: dict[int, Any]) -> Tensor:
@@ -67,20 +74,22 @@ def _deepcopy_tensor(self: Tensor, memo: dict[int, Any]) -> Tensor:
         return copied
     with torch.no_grad():
         storage = copy.deepcopy(self.untyped_storage(), memo)
-        copied = _tensor_over(storage, self)
+        copied = _placed(self.new_empty([]), storage, self)
         copied = copied.conj_physical() if self.is_conj() else copied
         copied = copied.neg() if self.is_neg() else copied
     copied.requires_grad_(self.requires_grad)
     if self.grad is not None:
         copied.grad = copy.deepcopy(self.grad, memo)
+    for slot in copyreg._slotnames(type(self)):  # type: ignore[attr-defined]
+        if hasattr(self, slot):
+            setattr(copied, slot, copy.deepcopy(getattr(self, slot), memo))
     copied.__dict__ = copy.deepcopy(self.__dict__, memo)
     memo[id(self)] = copied
     return copied
 
 
-def _tensor_over(storage: UntypedStorage, like: Tensor) -> Tensor:
-    empty = torch.empty(0, dtype=like.dtype, device=like.device)
-    return empty.set_(storage, like.storage_offset(), like.size(), like.stride())  # type: ignore[call-overload]
+def _placed(tensor: Tensor, storage: UntypedStorage, like: Tensor) -> Tensor:
+    return tensor.set_(storage, like.storage_offset(), like.size(), like.stride())  # type: ignore[call-overload]
 
 
 def _reduce_tensor(self: Tensor, proto: int) -> tuple[Any, ...]:

@@ -32,6 +32,10 @@ _GROUPS = {
     "launch": "launching",
     "trace": "tracing",
 }
+# What is no time of the host's.
+_DEVICE_GROUPS = {"kernel": "device", "device": "device"}
+# Kinds whose amount is a number of operations; others' is bytes.
+_OF_OPERATIONS = ("trace", "interpret")
 OTHER = "other"
 GROUPS = ("tracing", "interpreting", "compiling", "launching", "transfers", "waiting", OTHER)
 
@@ -43,13 +47,14 @@ _BUSY = 0.7
 class Span:
     """Something that went on in a thread or on a device."""
 
-    kind: str  # trace, lower, compile, load, launch, upload, download, wait, kernel, device
+    # trace, interpret, lower, compile, load, launch, upload, download, wait, kernel, device
+    kind: str
     name: str  # of the graph, or of a kernel's operator; empty where there is none
     file: str  # the Python line; empty when unknown
     line: int
     start: int  # nanoseconds since the recording began
     end: int
-    amount: int  # operations of a trace, bytes of a transfer
+    amount: int  # operations that are recorded or interpreted, bytes of a transfer
 
     @property
     def duration(self) -> int:
@@ -222,6 +227,12 @@ def verdict(report: timeline) -> str:
         return f"Your step is bound by transfers: {wall}. These lines transfer longest: {lines}."
     if top == "waiting":
         return f"Your step is bound by waiting for the device: {wall}. {_longest_graphs(report)}"
+    if top == "interpreting":
+        return (
+            f"Your step is bound by interpreted graphs: {wall}. A graph's first runs are, and "
+            "small graphs for good: record after more steps to see its program (TORCH_XLA_TIERS). "
+            f"{_longest_graphs(report)}"
+        )
     if top == "launching":
         return f"Your step is bound by launching: {wall}. {_longest_graphs(report)}"
     return (
@@ -238,7 +249,7 @@ def chrome_trace(report: timeline) -> dict[str, Any]:
         events.append({"ph": "M", "pid": 1, "tid": tid, "name": "thread_name", "args": name})
         for span in track.spans:
             arguments: dict[str, Any] = {"line": span.place, "graph": span.name}
-            arguments["operations" if span.kind == "trace" else "bytes"] = span.amount
+            arguments["operations" if span.kind in _OF_OPERATIONS else "bytes"] = span.amount
             events.append(
                 {
                     "ph": "X",
@@ -286,6 +297,8 @@ def html_page(report: timeline) -> str:
         "verdict": report.verdict,
         "shares": report.shares,
         "devices": report.device_shares,
+        "groups": _GROUPS | _DEVICE_GROUPS,
+        "of_operations": _OF_OPERATIONS,
         "tracks": tracks,
         "texts": list(texts),
         "compilations": compilations,
