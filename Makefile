@@ -35,8 +35,7 @@ wheel:
 	dev/wheel $(PYTHONS)
 
 docs:
-	dev/build tests
-	dev/setup docs
+	dev/build reference_pages
 	build/release/reference_pages docs
 	NO_MKDOCS_2_WARNING=1 .venv/bin/python -m mkdocs build --strict --quiet
 
