@@ -96,19 +96,29 @@ class Search {
 
   static int64_t written(GraphValue value) { return -1 - static_cast<int64_t>(value.producer); }
 
-  // What those loops read for it: arrays of its size.
+  // What those loops read for it: windows of its size.
   void find_arrays(size_t n, const std::vector<bool>& kept) {
-    const int64_t size = graph_.type({static_cast<int32_t>(n), 0}).numel();
-    for (GraphValue operand : operands(n)) {
-      if (graph_.type(operand).numel() != size) {
-        continue;
+    const Signature& signature = *graph_.nodes[n].node->signature;
+    const int64_t size = signature.outputs[0].frame.numel();
+    for (size_t i = 0; i < signature.operands.size(); ++i) {
+      const GraphValue operand = operands(n)[i];
+      const Window& window = signature.operands[i];
+      if (window.numel() != size) {
+        continue;  // less than the loops write, or a number
       }
-      if (is_part_of_loops(operand) && !kept[static_cast<size_t>(operand.producer)]) {
+      const bool whole = graph_.type(operand).numel() == size;
+      if (whole && is_part_of_loops(operand) && !kept[static_cast<size_t>(operand.producer)]) {
         arrays_[n].add(arrays_[static_cast<size_t>(operand.producer)]);
       } else {
-        arrays_[n].add((static_cast<int64_t>(operand.producer) << 32) + operand.index);
+        arrays_[n].add(place_of(operand, window));
       }
     }
+  }
+
+  // The same number for the same elements of the same array.
+  static int64_t place_of(GraphValue array, const Window& window) {
+    constexpr int64_t kPrime = 1000003;
+    return (array.producer * kPrime + array.index) * kPrime + window.offset;
   }
 
   const Graph& graph_;
