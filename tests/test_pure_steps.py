@@ -459,3 +459,38 @@ def test_gradients_that_somebody_holds_are_not_overwritten() -> None:
         elif i % 4 == 2:
             assert torch.equal(held.cpu(), value[:1])
     assert len({value.sum().item() for _, value in kept}) == len(kept)
+
+
+@pytest.mark.parametrize("wrap", [assume_pure, torch_xla.compile(assume_pure=True)])
+@pytest.mark.parametrize("updates", [True, False])
+def test_what_an_argument_was_made_of_gets_its_gradient(
+    wrap: Any, updates: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A pass inside goes on into the graph outside, as without the function."""
+
+    def train(wrap: Any) -> list[Tensor]:
+        torch.manual_seed(0)
+        encoder, head = nn.Linear(4, 4).to("xla"), nn.Linear(4, 2).to("xla")
+        optimizer = torch.optim.SGD(head.parameters(), lr=0.1)
+
+        def step(hidden: Tensor) -> Tensor:
+            optimizer.zero_grad()
+            loss = head(hidden).square().mean()
+            loss.backward()
+            if updates:
+                optimizer.step()
+            return loss.detach()
+
+        step = wrap(step)
+        values = []
+        for _ in range(4):
+            values.append(step(encoder(torch.ones(3, 4, device="xla"))))
+        leaf = torch.ones(3, 4, device="xla", requires_grad=True)
+        step(leaf)
+        step(leaf)
+        step(encoder(leaf))
+        return [*values, encoder.weight.grad, leaf.grad, *head.parameters()]
+
+    plain, wrapped = train(lambda step: step), train(wrap)
+    torch.testing.assert_close(wrapped, plain)
+    assert "not a leaf" not in capfd.readouterr().err

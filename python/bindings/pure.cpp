@@ -292,7 +292,8 @@ class PythonPureFunction {
 
   static Tensors run_call(const EntryPtr& entry, const Flattened& flat, const CallNumbers& numbers,
                           bool alone) {
-    if (!alone && !eager::enabled() && !entry->trains) {
+    const bool only_records = !entry->trains && entry->gradient_writes.empty();
+    if (!alone && !eager::enabled() && only_records) {
       return call_entry(entry, flat.tensors, numbers);
     }
     const Tensors owned = flat.changeable ? flat.tensors : Tensors();

@@ -15,6 +15,7 @@
 #include <ATen/ops/view_as_complex.h>
 #include <ATen/ops/view_as_real.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/variable.h>
 
 namespace torch_xla {
@@ -291,15 +292,24 @@ void bump_versions(const PureEntry& entry, const Tensors& arguments) {
 }
 
 void write_gradients(const PureEntry& entry, const Tensors& arguments, Tensors& results) {
+  Tensors made_outside, gradients;
   for (const PureEntry::GradientWrite& write : entry.gradient_writes) {
     const at::Tensor& leaf = write.leaf.owner(arguments);
-    if (write.result < 0) {
+    if (!leaf.is_leaf()) {
+      if (write.result >= 0 && results[write.result].defined()) {
+        made_outside.push_back(leaf);
+        gradients.push_back(std::move(results[write.result]));
+      }
+    } else if (write.result < 0) {
       leaf.mutable_grad().reset();
     } else if (results[write.result].defined()) {
       leaf.mutable_grad() = std::move(results[write.result]);
     }
   }
   results.resize(entry.returned);
+  if (!made_outside.empty()) {
+    torch::autograd::backward(made_outside, gradients);
+  }
 }
 
 Tensors call_entry(const EntryPtr& pointer, const Tensors& arguments, const CallNumbers& numbers) {

@@ -47,9 +47,11 @@ struct PureEntry {
     const at::Tensor& owner(const Tensors& arguments) const {
       return argument >= 0 ? arguments[argument] : tensor;
     }
-    // As it is now; undefined for a leaf without gradient.
+    // As it is now; undefined for a leaf without gradient, and for what is no leaf.
     const at::Tensor& find(const Tensors& arguments) const {
-      return gradient ? owner(arguments).grad() : owner(arguments);
+      static const at::Tensor none;
+      const at::Tensor& found = owner(arguments);
+      return !gradient ? found : found.is_leaf() ? found.grad() : none;
     }
   };
   // A closed-over tensor, read anew at each call; `key` is what the trace relied on.
@@ -58,7 +60,8 @@ struct PureEntry {
     TensorWords key;
     int32_t input = -1;  // the input whose storage it is on
   };
-  // What a call does to a leaf's `grad`, beyond writing to it in place.
+  // What a call does to a leaf's `grad`, beyond writing to it in place. An argument that is no leaf
+  // passes what a pass inside finds on to what it was made of.
   struct GradientWrite {
     Place leaf;
     int32_t result = -1;  // it becomes this result, or nothing
@@ -157,7 +160,7 @@ using CallNumbers = std::vector<double>;
 
 // Calls the traced computation: one node for the forward, and one more when a gradient asks for it.
 // In eager mode, or where it trains, it is compiled and run here. Any thread; without locks, and
-// then without the GIL.
+// then, or where it writes gradients, which may go on into a graph outside, without the GIL.
 Tensors call_entry(const EntryPtr& entry, const Tensors& arguments,
                    const CallNumbers& numbers = {});
 

@@ -207,7 +207,7 @@ class Launch {
     for (size_t i = 0; i < plan_->renewable.size(); ++i) {
       const int32_t storage = plan_->renewable[i];
       const PureEntry::GradientWrite& write = entry_.gradient_writes[i];
-      const at::Tensor& gradient = write.leaf.owner(arguments_).grad();
+      const at::Tensor& gradient = write.leaf.find(arguments_);
       if (storage < 0 || !is_like(gradient, write.result)) {
         continue;
       }
