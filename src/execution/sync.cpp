@@ -156,19 +156,18 @@ std::vector<Value> values_of(const std::vector<StatePtr>& states) REQUIRES(trace
 // round would carry all of its past along. Of other threads' what the roots need.
 std::vector<StatePtr> with_shared_work(int device, std::vector<StatePtr> roots)
     REQUIRES(trace_mutex) {
+  if (roots.size() == pending_count(device)) {
+    return roots;
+  }
   std::unordered_set<StorageState*> chosen;
   for (const StatePtr& state : roots) {
     chosen.insert(state.get());
   }
-  std::vector<StatePtr> others, rest;
-  uint64_t first_walk = 0;
+  std::vector<StatePtr> others = newly_pending_states(device), rest;
+  const uint64_t first_walk = new_visit_epoch();
   bool looks_at_all = false;
   for (bool grown = true; grown && roots.size() < pending_count(device);) {
     SharedWork work(values_of(roots), first_walk);
-    if (first_walk == 0) {
-      others = newly_pending_states(device);
-    }
-    first_walk = work.first();
     if (!work.is_new() && !looks_at_all) {
       others = all_pending_states(device);
       looks_at_all = true;

@@ -1,7 +1,5 @@
 #include "graph/shared_work.h"
 
-#include "graph/collect.h"
-
 #include <algorithm>
 
 namespace torch_xla {
@@ -9,7 +7,7 @@ namespace torch_xla {
 // Operations are marked after their operands, as in collect_graph: what any walk has marked needs
 // only what one has marked, too.
 SharedWork::SharedWork(const std::vector<Value>& roots, uint64_t first)
-    : epoch_(new_visit_epoch()), first_(first == 0 ? epoch_ : first) {
+    : epoch_(new_visit_epoch()), first_(first) {
   for (const Value& root : roots) {
     visit(*root.node);
   }

@@ -1,7 +1,7 @@
 // Which pending values a run of some of them should compute as well.
 #pragma once
 
-#include "ir/node.h"
+#include "graph/collect.h"
 
 #include <vector>
 
@@ -10,12 +10,11 @@ namespace torch_xla {
 // Marks nodes: one at a time, and no graph is collected meanwhile.
 class SharedWork {
  public:
-  // `first`: the number of the first of these walks, where more roots are found in several.
-  explicit SharedWork(const std::vector<Value>& roots, uint64_t first = 0) REQUIRES(trace_mutex);
+  // `first`: an epoch from which on walks count as this one, where several find more roots.
+  explicit SharedWork(const std::vector<Value>& roots, uint64_t first = new_visit_epoch())
+      REQUIRES(trace_mutex);
 
-  uint64_t first() const { return first_; }
-
-  // No walk before the first had come to the operations that the roots need. Values that one has
+  // No walk before `first` had come to the operations that the roots need. Values that one has
   // come to need none of them, then: whoever has asked about these need not ask again.
   bool is_new() const { return is_new_; }
 

@@ -49,9 +49,12 @@ struct PureEntry {
     }
     // As it is now; undefined for a leaf without gradient, and for what is no leaf.
     const at::Tensor& find(const Tensors& arguments) const {
-      static const at::Tensor none;
       const at::Tensor& found = owner(arguments);
-      return !gradient ? found : found.is_leaf() ? found.grad() : none;
+      if (!gradient) {
+        return found;
+      }
+      static const at::Tensor none;
+      return found.is_leaf() ? found.grad() : none;
     }
   };
   // A closed-over tensor, read anew at each call; `key` is what the trace relied on.

@@ -64,7 +64,7 @@ def _is_copied_here(tensor: Tensor) -> bool:
         tensor.is_leaf
         and _has_own_storage(tensor)
         and not torch.overrides.has_torch_function_unary(tensor)  # type: ignore[no-untyped-call]
-        and type(tensor.new_empty([])) is type(tensor)
+        and (type(tensor) is Tensor or type(tensor.new_empty([])) is type(tensor))
     )
 
 
