@@ -211,9 +211,10 @@ std::vector<bool> read_by_others(const Graph& graph, const std::vector<StatePtr>
     }
   }
   for (size_t n = graph.nodes.size(); n-- > 0;) {
-    const GraphNode& entry = graph.nodes[n];
-    for (size_t i = 0; nodes[n] > 0 && i < entry.node->operands.size(); ++i) {
-      references(graph.operands[entry.first_operand + i]) = 1;
+    if (nodes[n] > 0) {
+      for (const GraphValue operand : graph.operands_of(n)) {
+        references(operand) = 1;
+      }
     }
   }
   std::vector<bool> result;

@@ -34,10 +34,9 @@ std::vector<bool> dependents(const Graph& graph, size_t culprit) {
   std::vector<bool> result(graph.nodes.size(), false);
   result[culprit] = true;
   for (size_t n = culprit + 1; n < graph.nodes.size(); ++n) {
-    const GraphNode& entry = graph.nodes[n];
-    for (size_t i = 0; i < entry.node->operands.size(); ++i) {
-      const int32_t producer = graph.operands[entry.first_operand + i].producer;
-      result[n] = result[n] || (producer >= 0 && result[static_cast<size_t>(producer)]);
+    for (const GraphValue operand : graph.operands_of(n)) {
+      result[n] =
+          result[n] || (operand.producer >= 0 && result[static_cast<size_t>(operand.producer)]);
     }
   }
   return result;

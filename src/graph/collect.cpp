@@ -231,7 +231,7 @@ class TextWriter {
     const std::string& op = node.signature->op;  // "aten::add.Tensor", of which there "aten::add"
     std::string text = shape + " " + op.substr(0, op.find('.', op.find("::"))) + "(";
     for (size_t i = 0; i < node.operands.size(); ++i) {
-      const GraphValue operand = graph_.operands[entry.first_operand + i];
+      const GraphValue operand = graph_.operands_of(entry)[i];
       text += (i > 0 ? ", " : "") + name(operand.producer, operand.index);
       text += operand.producer >= 0 && operand.index > 0 ? "." + std::to_string(operand.index) : "";
     }

@@ -42,9 +42,7 @@ class Cutter {
  private:
   enum Part : uint8_t { kFirst, kCore, kLast };
 
-  GraphValue operand(size_t node, size_t i) const {
-    return graph_.operands[graph_.nodes[node].first_operand + i];
-  }
+  GraphValue operand(size_t node, size_t i) const { return graph_.operands_of(node)[i]; }
   size_t operand_count(size_t node) const { return graph_.nodes[node].node->operands.size(); }
 
   bool is_bookkeeping(size_t node) const {

@@ -13,9 +13,7 @@ size_t operand_count(const Graph& graph, size_t node) {
   return graph.nodes[node].node->operands.size();
 }
 
-GraphValue operand(const Graph& graph, size_t node, size_t i) {
-  return graph.operands[graph.nodes[node].first_operand + i];
-}
+GraphValue operand(const Graph& graph, size_t node, size_t i) { return graph.operands_of(node)[i]; }
 
 // Per node: do `outputs` depend on it, other than through `given` values?
 template <typename IsGiven>

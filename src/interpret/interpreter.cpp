@@ -124,8 +124,8 @@ std::vector<uint32_t> recording_order(const Graph& graph) {
   serials.reserve(graph.nodes.size());
   for (const GraphNode& entry : graph.nodes) {
     uint64_t serial = entry.node->serial;
-    for (size_t i = 0; i < entry.node->operands.size(); ++i) {
-      const int32_t producer = graph.operands[entry.first_operand + i].producer;
+    for (const GraphValue operand : graph.operands_of(entry)) {
+      const int32_t producer = operand.producer;
       serial = producer < 0 ? serial : std::max(serial, serials[producer].first);
     }
     serials.emplace_back(serial, static_cast<uint32_t>(serials.size()));
@@ -307,8 +307,7 @@ class Interpreter {
   // `last_to_fail`: no node behind it can.
   void run_node(const GraphNode& entry, size_t first, bool last_to_fail) {
     const Signature& signature = *entry.node->signature;
-    const c10::ArrayRef<GraphValue> given(graph_.operands.data() + entry.first_operand,
-                                          entry.node->operands.size());
+    const c10::ArrayRef<GraphValue> given = graph_.operands_of(entry);
     NodeValues operands;
     c10::SmallVector<const void*, 8> bytes;  // of each
     for (GraphValue operand : given) {

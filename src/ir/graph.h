@@ -18,7 +18,7 @@ struct GraphValue {
 
 struct GraphNode {
   NodePtr node;
-  uint32_t first_operand = 0;  // into Graph::operands; node->operands.size() entries
+  uint32_t first_operand = 0;  // into Graph::operands (operands_of)
   uint32_t first_number = 0;   // into Graph::numbers; node->numbers.size() entries
 };
 
@@ -48,6 +48,11 @@ struct Graph {
   // Structure only (signatures, links, input types, donations), without the numbers' values.
   uint64_t hash = 0;
   uint64_t hash_high = 0;
+
+  c10::ArrayRef<GraphValue> operands_of(const GraphNode& entry) const {
+    return {operands.data() + entry.first_operand, entry.node->operands.size()};
+  }
+  c10::ArrayRef<GraphValue> operands_of(size_t node) const { return operands_of(nodes[node]); }
 
   const TensorType& type(GraphValue value) const {
     return value.producer < 0 ? inputs[value.index]->type(0)

@@ -51,9 +51,7 @@ class Part {
 
  private:
   void walk_operands(size_t node) {
-    const GraphNode& entry = graph_.nodes[node];
-    for (size_t i = 0; i < entry.node->operands.size(); ++i) {
-      const GraphValue operand = graph_.operands[entry.first_operand + i];
+    for (const GraphValue operand : graph_.operands_of(node)) {
       const auto producer = static_cast<size_t>(operand.producer);
       if (operand.producer < 0) {
         capture(operand);
@@ -104,9 +102,8 @@ void for_each_read(const Graph& graph, const CompositePlan& plan, size_t n, cons
     std::for_each(composite.arguments.begin(), composite.arguments.end(), read);
     return;
   }
-  const GraphNode& entry = graph.nodes[n];
-  for (size_t i = 0; i < entry.node->operands.size(); ++i) {
-    read(graph.operands[entry.first_operand + i]);
+  for (const GraphValue operand : graph.operands_of(n)) {
+    read(operand);
   }
 }
 

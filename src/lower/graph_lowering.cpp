@@ -134,7 +134,7 @@ class ModuleLowering {
                     path_of(scope, location.scope, node.signature->op));
     LowerContext::State state;
     for (size_t i = 0; i < node.operands.size(); ++i) {
-      const GraphValue operand = graph.operands[entry.first_operand + i];
+      const GraphValue operand = graph.operands_of(entry)[i];
       state.frames.push_back(value_of(operand));
       state.shapes.push_back(graph.type(operand).dims);
     }
@@ -233,7 +233,7 @@ class ModuleLowering {
     for (size_t i = 0; i < graph.donated.size(); ++i) {
       const GraphValue output = graph.outputs[i];
       for (size_t k = 0; output.producer >= 0 && k < entry.node->operands.size(); ++k) {
-        const GraphValue operand = graph.operands[entry.first_operand + k];
+        const GraphValue operand = graph.operands_of(entry)[k];
         if (operand.producer < 0 && static_cast<int32_t>(operand.index) == graph.donated[i]) {
           body.donated[output.index] = static_cast<int32_t>(k);
         }

@@ -13,7 +13,7 @@ class Search {
  public:
   explicit Search(const Graph& graph) : graph_(graph), seen_(graph.nodes.size(), 0) {
     for (size_t n = 0; n < graph.nodes.size(); ++n) {
-      for (GraphValue operand : operands(n)) {
+      for (GraphValue operand : graph_.operands_of(n)) {
         if (operand.producer < 0) {
           readers_[operand.index].push_back(n);
         }
@@ -39,11 +39,6 @@ class Search {
   }
 
  private:
-  c10::ArrayRef<GraphValue> operands(size_t n) const {
-    return {graph_.operands.data() + graph_.nodes[n].first_operand,
-            graph_.nodes[n].node->operands.size()};
-  }
-
   // Whether node `of` needs node `n`, or is it. Nodes are in topological order.
   bool needs(size_t of, size_t n) {
     ++search_;
@@ -54,7 +49,7 @@ class Search {
       if (at == n) {
         return true;
       }
-      for (GraphValue operand : operands(at)) {
+      for (GraphValue operand : graph_.operands_of(at)) {
         const auto producer = static_cast<size_t>(operand.producer);
         if (operand.producer >= 0 && producer >= n && seen_[producer] != search_) {
           seen_[producer] = search_;
@@ -107,7 +102,7 @@ class Search {
         }
         continue;
       }
-      for (GraphValue operand : operands(n)) {
+      for (GraphValue operand : graph_.operands_of(n)) {
         if (operand.producer >= 0 && !met[static_cast<size_t>(operand.producer)]) {
           met[static_cast<size_t>(operand.producer)] = true;
           open.push_back(operand);
@@ -141,7 +136,7 @@ class Search {
         }
         state[n] = kOpen;
         const size_t before = open.size();
-        for (GraphValue operand : operands(n)) {
+        for (GraphValue operand : graph_.operands_of(n)) {
           visit(operand);
         }
         if (auto wait = waits.find(n); wait != waits.end()) {

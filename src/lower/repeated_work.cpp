@@ -57,11 +57,6 @@ class Search {
   }
 
  private:
-  c10::ArrayRef<GraphValue> operands(size_t n) const {
-    return {graph_.operands.data() + graph_.nodes[n].first_operand,
-            graph_.nodes[n].node->operands.size()};
-  }
-
   bool is_part_of_loops(GraphValue value) const {
     return value.producer >= 0 && value.index == 0 && fuses_[static_cast<size_t>(value.producer)];
   }
@@ -76,7 +71,7 @@ class Search {
     }
     for (size_t n = fuses_.size(); n-- > 0;) {
       const bool sums = graph_.nodes[n].node->signature->outputs.size() > 1;  // a norm
-      for (GraphValue operand : operands(n)) {
+      for (GraphValue operand : graph_.operands_of(n)) {
         if (!is_part_of_loops(operand)) {
           continue;
         }
@@ -101,7 +96,7 @@ class Search {
     const Signature& signature = *graph_.nodes[n].node->signature;
     const int64_t size = signature.outputs[0].frame.numel();
     for (size_t i = 0; i < signature.operands.size(); ++i) {
-      const GraphValue operand = operands(n)[i];
+      const GraphValue operand = graph_.operands_of(n)[i];
       const Window& window = signature.operands[i];
       if (window.numel() != size) {
         continue;  // less than the loops write, or a number

@@ -34,15 +34,30 @@ _NAMES = ("TORCH_DEVICE_BACKEND_AUTOLOAD", "USE_TORCH_XLA", "LD_LIBRARY_PATH", "
 
 
 def run(options: argparse.Namespace) -> int:
-    for name, value in _environment():
+    errors = _Errors()
+    for name, value in _environment(errors):
         print(f"{name:24} {value}", flush=True)
     passed = True
     for name, test in (("one addition", _add), ("one training step", _train)):
-        passed = _print_test(name, test) and passed
+        passed = _print_test(name, test, errors) and passed
     return 0 if passed else 1
 
 
-def _environment() -> Iterator[tuple[str, str]]:
+class _Errors:
+    """What failed so far: one cause often stops all that follows, and is read once."""
+
+    def __init__(self) -> None:
+        self._said: set[str] = set()
+
+    def words(self, error: Exception) -> str:
+        words = str(error)
+        if words in self._said:
+            return "as above"
+        self._said.add(words)
+        return words
+
+
+def _environment(errors: _Errors) -> Iterator[tuple[str, str]]:
     yield "torch-pjrt", f"{__version__} in {os.path.dirname(_XLAC.__file__)}"
     yield "PyTorch", f"{torch.__version__}, {torch.get_num_threads()} threads"
     yield "Python", f"{platform.python_version()} ({sys.executable})"
@@ -57,7 +72,7 @@ def _environment() -> Iterator[tuple[str, str]]:
         ("devices", _devices),
         ("programs on disk", _cache),
     ):
-        yield name, _or_error(ask)
+        yield name, _or_error(ask, errors)
     for name, value in sorted(os.environ.items()):
         if name.startswith(_PREFIXES) or name in _NAMES:
             yield name, repr(value)
@@ -70,12 +85,12 @@ def _version(distribution: str) -> str | None:
         return None
 
 
-def _or_error(value: Callable[[], str]) -> str:
+def _or_error(value: Callable[[], str], errors: _Errors) -> str:
     """A machine that does not work is the one that is reported."""
     try:
         return value()
     except RuntimeError as error:
-        return f"error: {error}"
+        return f"error: {errors.words(error)}"
 
 
 def _plugin() -> str:
@@ -94,12 +109,12 @@ def _cache() -> str:
     return f"{cache.total(_XLAC.list_cache(directory, verify=False))} in {directory}"
 
 
-def _print_test(name: str, test: Callable[[], None]) -> bool:
+def _print_test(name: str, test: Callable[[], None], errors: _Errors) -> bool:
     start = time.perf_counter()
     try:
         test()
     except Exception as error:
-        print(f"{name:24} FAILED: {type(error).__name__}: {error}")
+        print(f"{name:24} FAILED: {type(error).__name__}: {errors.words(error)}")
         return False
     print(f"{name:24} passed in {time.perf_counter() - start:.2f} s")
     return True
