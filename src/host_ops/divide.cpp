@@ -270,6 +270,32 @@ bool is_resizing(const std::string& name) {
   return name.starts_with("aten::upsample_") || name.starts_with("aten::_upsample_");
 }
 
+void add_at_indices(const Stack& arguments, c10::ArrayRef<at::Tensor> parts) {
+  parts[0].copy_(arguments[0].toTensor());
+  at::Tensor result = parts[0];
+  result.scatter_add_(arguments[1].toInt(), arguments[2].toTensor(), arguments[3].toTensor());
+}
+
+// scatter_add(self, dim, index, src): rows, unless it adds across them.
+std::vector<CallPiece> divide_scatter_add(const Stack& arguments, int64_t threads) {
+  constexpr int64_t kWorthwhileElements = 1 << 13;
+  const at::Tensor &self = arguments[0].toTensor(), &index = arguments[2].toTensor();
+  const int64_t dim = arguments[1].toInt();
+  if (self.dim() < 2 || dim == 0 || dim == -self.dim() || index.size(0) != self.size(0) ||
+      index.numel() < kWorthwhileElements) {
+    return {};
+  }
+  std::vector<CallPiece> pieces;
+  for (Range range : ranges(self.size(0), threads)) {
+    CallPiece piece{arguments, {{0, 0, range.start, range.length}}, &add_at_indices};
+    for (size_t i : {0, 2, 3}) {
+      piece.arguments[i] = narrowed(arguments[i], 0, range);
+    }
+    pieces.push_back(std::move(piece));
+  }
+  return pieces;
+}
+
 // Operators of which each row is independent, except along some dimensions: the first dimension.
 std::vector<CallPiece> divide_rows(const c10::OperatorHandle& op, const Stack& arguments,
                                    size_t results, int64_t threads) {
@@ -321,6 +347,8 @@ std::vector<CallPiece> divide(const c10::OperatorHandle& op, const Stack& argume
     pieces = divide_product(arguments, 1, threads);
   } else if (is_resizing(name)) {
     pieces = divide_resizing(op, arguments, threads);
+  } else if (name == "aten::scatter_add") {
+    pieces = divide_scatter_add(arguments, threads);
   } else if (name == "aten::sort" || name == "aten::topk") {
     pieces = divide_rows(op, arguments, 2, threads);
   } else if (name == "aten::_fft_r2c" || name == "aten::_fft_c2r" || name == "aten::_fft_c2c") {

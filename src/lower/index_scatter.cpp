@@ -95,7 +95,22 @@ void scatter_elements(LowerContext& c, bool source_is_number, Reduction reductio
 
 void lower_scatter_src(LowerContext& c) { scatter_elements(c, false, {}, true); }
 void lower_scatter_value(LowerContext& c) { scatter_elements(c, true, {}, true); }
-void lower_scatter_add(LowerContext& c) { scatter_elements(c, false, {Combine::Add}, true); }
+// XLA-CPU adds one element after another; a kernel does the rows side by side
+// (host_ops/divide.cpp).
+bool adds_within_rows(LowerContext& c) {
+  constexpr int64_t kWorthACall = 1 << 14;  // elements
+  const Val x = c.tensor(0), index = c.tensor(2);
+  return c.prefers_host() && c10::isFloatingType(x.dtype()) && x.rank() > 1 &&
+         c.dim(1, x.rank()) > 0 && index.dim(0) == x.dim(0) && index.numel() >= kWorthACall;
+}
+
+void lower_scatter_add(LowerContext& c) {
+  if (adds_within_rows(c)) {
+    c.call_host();
+  } else {
+    scatter_elements(c, false, {Combine::Add}, true);
+  }
+}
 void lower_scatter_reduce(LowerContext& c) {
   scatter_elements(c, false, reduction(c.text(4)), true);
 }
