@@ -519,3 +519,12 @@ def test_in_a_notebook_events_are_a_table() -> None:
     assert text.count("<tr>") == 2
     assert "<td>sync at train.py:4</td><td>1</td><td>12</td><td>0.500</td>" in text
     assert "[&lt;2&gt;]</td><td>pad</td>" in text
+
+
+@pytest.mark.parametrize("cell", ["<stdin>", "<ipython-input-1-5e2b>", "/tmp/ipykernel_7/1.py"])
+def test_what_prints_a_cells_result_is_not_the_users_code(cell: str) -> None:
+    printer: dict[str, object] = {}
+    exec(compile("def show(x): return repr(x)", "/site/IPython/lib/pretty.py", "exec"), printer)
+    source = f"\nshow(torch.ones({len(cell)}, 3, device='xla').mul(5))"  # a program of its own
+    exec(compile(source, cell, "exec"), {"show": printer["show"], "torch": torch})
+    assert torch_xla.debug.recompiles(show=False)[-1].name == f"sync at {cell.split('/')[-1]}:2"

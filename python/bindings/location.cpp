@@ -26,11 +26,17 @@ namespace torch_xla {
 
 namespace {
 
-// Code objects of PyTorch, of this package and of frozen importers are not the user's.
+constexpr const char* kLibraries[] = {"/torch/", "/torch_xla/", "/IPython/", "/ipykernel/"};
+
+// Code objects of PyTorch, of this package, of what runs and prints a notebook's cells and of
+// frozen importers are not the user's; what was typed at a prompt is.
 bool is_library_code(PyCodeObject* code) {
-  std::string file = PyUnicode_AsUTF8(code->co_filename);
-  return file.find("/torch/") != std::string::npos ||
-         file.find("/torch_xla/") != std::string::npos || file.rfind("<", 0) == 0;
+  const std::string file = PyUnicode_AsUTF8(code->co_filename);
+  if (file.starts_with("<")) {
+    return file != "<stdin>" && !file.starts_with("<ipython-input-");
+  }
+  return std::any_of(std::begin(kLibraries), std::end(kLibraries),
+                     [&](const char* folder) { return file.find(folder) != std::string::npos; });
 }
 
 struct KnownCode {
