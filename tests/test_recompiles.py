@@ -527,4 +527,4 @@ def test_what_prints_a_cells_result_is_not_the_users_code(cell: str) -> None:
     exec(compile("def show(x): return repr(x)", "/site/IPython/lib/pretty.py", "exec"), printer)
     source = f"\nshow(torch.ones({len(cell)}, 3, device='xla').mul(5))"  # a program of its own
     exec(compile(source, cell, "exec"), {"show": printer["show"], "torch": torch})
-    assert torch_xla.debug.recompiles(show=False)[-1].name == f"sync at {cell.split('/')[-1]}:2"
+    assert torch_xla.debug.recompiles(show=False)[-1].name == f"sync at {cell}:2"
