@@ -11,9 +11,9 @@ Some modules are corrected once they are imported. Accelerate knows a process's 
 for TPUs only, and prints nothing without it; it gathers no Python objects where the device is XLA;
 there it looks for a model's parameters by name, which `torch.compile` changes. PyTorch's
 FlexAttention lists the devices it takes, and its attention over jagged tensors is composed of what
-this device has not; what it distributes over a mesh is for several processes (`device_meshes`).
-Transformers does not know when we trace. Versions of these libraries without what is corrected
-stay as they are.
+this device has not; what it distributes over a mesh is for several processes (`device_meshes`); its
+counter of operations knows none of ours. Transformers does not know when we trace. Versions of
+these libraries without what is corrected stay as they are.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ from typing import Any
 import torch
 
 from torch_xla import _XLAC
-from torch_xla._internal import device_meshes, jagged_attention, world
+from torch_xla._internal import device_meshes, flop_formulas, jagged_attention, world
 from torch_xla._internal.devices import type_name
 
 _SWITCH = "USE_TORCH_XLA"
@@ -214,6 +214,7 @@ _CORRECTIONS: dict[str, Callable[[Any], None]] = {
     "torch.distributed.tensor._api": device_meshes.correct_dtensor,
     "torch.nested._internal.ops": jagged_attention.correct,
     "torch.nn.attention.flex_attention": _allow_flex_attention,
+    "torch.utils.flop_counter": flop_formulas.register,
     "transformers.utils.import_utils": _know_our_traces,
 }
 
