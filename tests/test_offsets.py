@@ -1,11 +1,13 @@
 """Where a window begins is a number: a loop over positions is two programs, however far it runs."""
 
 import random
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import pytest
 import torch
+import torch.nn.functional as F
 import torch_xla
 from compare import ramp
 from process import output_of
@@ -137,6 +139,28 @@ CASES |= {
 }
 
 
+# Numbers other than places that move.
+NUMBERS: dict[str, Step] = {
+    "roll": lambda x, i: x.roll(i - 7, 1),
+    "roll_flat": lambda x, i: x.roll(3 * i - 20),
+    "roll_two": lambda x, i: x.roll((i, -2 * i), (0, -1)),
+    "roll_gradient": gradient_of(lambda x, i: x.roll(i, 0) * x),
+    "tril": lambda x, i: x.tril(i - 4),
+    "triu_in_place": lambda x, i: x.clone().triu_(i - 5),
+    "mask": lambda x, i: torch.ones(5, 7, device=x.device, dtype=torch.bool).tril(i - 3),
+    "arange": lambda x, i: torch.arange(i, i + 5, device=x.device) * 2,
+    "arange_of_steps": lambda x, i: torch.arange(3 * i, 3 * i + 11, 3, device=x.device),
+    "arange_down": lambda x, i: torch.arange(i + 10, i, -2, device=x.device),
+    "arange_float": lambda x, i: torch.arange(i, i + 4, dtype=torch.float32, device=x.device),
+    "pow": lambda x, i: (x.remainder(2) + 1) ** (i * 0.1 + 0.07),
+    "pow_gradient": gradient_of(lambda x, i: (x.remainder(2) + 1) ** (i * 0.1 + 0.07)),
+    "huber": lambda x, i: F.huber_loss(x, x.roll(1), delta=i + 0.5),
+    "smooth_l1": lambda x, i: F.smooth_l1_loss(x, x.roll(1), beta=i + 0.5),
+    "randint": lambda x, i: torch.randint(i, i + 1, (5,), device=x.device) * 2,
+    "random": lambda x, i: torch.empty(5, dtype=torch.int32, device=x.device).random_(-i, 1 - i),
+}
+
+
 def base_of(case: Case, device: str) -> Tensor:
     return ramp(*case.shape, device="cpu").remainder(97).to(case.dtype).to(device)
 
@@ -172,6 +196,44 @@ def test_two_programs_for_all_positions(name: str) -> None:
 def test_in_a_compiled_region(name: str) -> None:
     case = CASES[name]
     assert compilations(lambda: run(case, torch_xla.compile(case.step))) <= 2
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_two_programs_for_all_numbers(name: str) -> None:
+    case = Case(NUMBERS[name], (5, 7))
+    assert compilations(lambda: run(case, case.step)) <= 2
+    assert compilations(lambda: run(case, torch_xla.compile(case.step))) <= 2
+
+
+def test_numbers_are_drawn_from_a_range_that_grows() -> None:
+    def draw(end: int) -> list[int]:
+        return torch.randint(0, end, (1000,), device="xla").tolist()
+
+    assert compilations(lambda: [draw(end) for end in range(1, 20)]) <= 2
+    for end in (2, 7, 2**31):
+        drawn = draw(end)
+        assert min(drawn) >= 0
+        assert max(drawn) < end
+        assert len(set(drawn)) == end if end < 10 else len(set(drawn)) > 990
+    with pytest.raises(RuntimeError, match="expects 'from' to be less than 'to'"):
+        draw(0)
+
+
+def test_what_moves_is_refused_as_on_the_cpu() -> None:
+    x = torch.ones(3, 4, device="xla")
+    for wrong in (
+        lambda x, i: x.roll(i, 2),
+        lambda x, i: x.roll((i, i), 0),
+        lambda x, i: x[0].tril(i),
+        lambda x, i: F.huber_loss(x, x, delta=-i),
+        lambda x, i: torch.arange(i, 0, 1, device=x.device),
+        lambda x, i: torch.arange(0, i, 0, device=x.device),
+    ):
+        for i in (1, 2):
+            with pytest.raises((RuntimeError, IndexError)) as expected:
+                wrong(x.cpu(), i)
+            with pytest.raises(type(expected.value), match=re.escape(str(expected.value)[:40])):
+                wrong(x, i)
 
 
 def test_windows_that_cross_rows_here_and_there() -> None:

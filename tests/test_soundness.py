@@ -321,9 +321,26 @@ def test_values_may_decide_what_an_operator_without_a_meta_kernel_returns(
     with pytest.raises((ValueError, RuntimeError), match="wrong lengths"):
         torch.ops.soundness.within(x, torch.tensor([1, 2], device="xla"))
     assert torch.ops.soundness.large(x).tolist() == [7]
-    with pytest.raises(RuntimeError, match="dynamic_output_shape"):  # zeros and ones lead astray
-        torch.ops.soundness.above(x, -0.5).tolist()
-    assert torch.ops.soundness.above_(x, -0.5).tolist() == [1, 7]
+    x = torch.tensor([1.0, -3, 7], device="xla")
+    with pytest.raises(RuntimeError, match="dynamic_output_shape"):  # what was tried leads astray
+        torch.ops.soundness.above(x, -2).tolist()
+    assert torch.ops.soundness.above_(x, -2).tolist() == [1, 7]
+
+
+def test_a_size_that_the_fake_kernel_leaves_open(library: torch.library.Library) -> None:
+    """As torchvision's nms: without a tag, the fake kernel alone says that values decide."""
+    library.define("kept(Tensor x, float limit) -> Tensor")
+    library.impl("kept", lambda x, limit: (x > limit).nonzero()[:, 0], "CPU")
+
+    @torch.library.register_fake("soundness::kept", lib=library)
+    def _(x: Tensor, limit: float) -> Tensor:
+        return x.new_empty((torch.library.get_ctx().new_dynamic_size(),), dtype=torch.long)
+
+    x = torch.arange(10.0, device="xla")
+    for limit in (4.5, -9, 20):
+        expected = [i for i in range(10) if i > limit]
+        assert torch.ops.soundness.kept(x, limit).tolist() == expected
+        assert torch.ops.soundness.kept(x * 2 / 2, limit).tolist() == expected
 
 
 LONG = """

@@ -173,7 +173,8 @@ class CallFrame {
   void store(const std::vector<at::Tensor>& results) const {
     for (size_t i = 0; i < results.size(); ++i) {
       const OutputSpec& spec = signature_.outputs[i];
-      if (!spec.defined || spec.frame.numel() == 0) {
+      const bool is_empty = results[i].defined() && results[i].numel() == 0;
+      if (!spec.defined || (spec.frame.numel() == 0 && (!results[i].defined() || is_empty))) {
         continue;
       }
       TORCH_CHECK(results[i].defined() && results[i].sizes() == c10::IntArrayRef(spec.sizes),

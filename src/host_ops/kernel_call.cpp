@@ -220,6 +220,7 @@ void KernelCall::add(size_t argument, const Attribute& attribute) {
     slot.kind = Slot::Kind::Number;
     slot.numbers = *numbers;
     slot.list = true;
+    slot.whole = schema.type()->str().starts_with("int");
   } else {
     return;
   }
@@ -259,6 +260,13 @@ c10::IValue KernelCall::fill(const Slot& slot, c10::ArrayRef<at::Tensor> operand
   }
   if (!slot.list) {
     return scalar_of(numbers[slot.numbers[0].slot]);
+  }
+  if (slot.whole) {
+    c10::List<int64_t> list;
+    for (NumberRef ref : slot.numbers) {
+      list.push_back(numbers[ref.slot].to_int());
+    }
+    return list;
   }
   c10::List<c10::Scalar> list;
   for (NumberRef ref : slot.numbers) {

@@ -52,7 +52,8 @@ class KernelCall {
     Kind kind = Kind::Tensor;
     std::vector<OperandRef> tensors;
     std::vector<NumberRef> numbers;
-    bool list = false;  // of numbers
+    bool list = false;   // of numbers
+    bool whole = false;  // these are integers
   };
   void add(size_t argument, const Attribute& attribute);
   c10::IValue fill(const Slot& slot, c10::ArrayRef<at::Tensor> operands,

@@ -104,6 +104,29 @@ std::optional<Number> LowerContext::literal(size_t i) {
   return static_number(i);
 }
 
+std::optional<Dims> LowerContext::literals(size_t i) {
+  const auto* refs = std::get_if<std::vector<NumberRef>>(&signature_.arguments.at(i));
+  if (refs == nullptr) {
+    return integers(i);
+  }
+  Dims result;
+  for (NumberRef ref : *refs) {
+    if (state_.numbers[ref.slot].input) {
+      return std::nullopt;
+    }
+    result.push_back(state_.numbers[ref.slot].value.to_int());
+  }
+  return result;
+}
+
+Vals LowerContext::numbers(size_t i, DType dtype) {
+  Vals result;
+  for (NumberRef ref : get<std::vector<NumberRef>>(signature_, i, "a list of numbers")) {
+    result.push_back(number_value(b, state_.numbers[ref.slot], dtype));
+  }
+  return result;
+}
+
 bool LowerContext::is_real_number(size_t i) const {
   const auto* ref = std::get_if<NumberRef>(&signature_.arguments.at(i));
   return ref != nullptr && state_.numbers[ref->slot].value.kind != Number::Kind::Complex;

@@ -50,6 +50,9 @@ class LowerContext {
   // Its value while it is a literal; nullopt once it is an input. Lowerings may use it to choose
   // cheaper code, as long as the general code exists.
   std::optional<Number> literal(size_t i);
+  // Of a list of integers, which may be numbers.
+  std::optional<Dims> literals(size_t i);
+  Vals numbers(size_t i, DType dtype);
   // Whether it is a number without an imaginary part, whatever its value.
   bool is_real_number(size_t i) const;
   // Its value, always: pins the number, so that each new value is a new program.

@@ -29,29 +29,32 @@ void lower_fill_tensor(LowerContext& c) {
 // ---- sequences --------------------------------------------------------------------------------
 
 // Sequences are computed as wide as ATen accumulates: f64 for floats, i64 for integers.
-void sequence(LowerContext& c, Number start, Number step) {
-  Builder& b = c.b;
-  const OutputSpec& output = c.output(0);
-  bool integral = c10::isIntegralType(output.dtype, true);
-  auto accumulated = [&](Number number) {
-    return integral ? Number::of(number.to_int()) : Number::of(number.to_double());
-  };
-  DType wide = integral ? DType::Long : DType::Double;
-  Val position = b.iota({wide, output.sizes}, 0);
-  Val scaled = b.mul(position, b.constant(accumulated(step), wide));
-  c.set(0, b.convert(b.add(scaled, b.constant(accumulated(start), wide)), output.dtype));
+DType sequence_dtype(LowerContext& c) {
+  return c10::isIntegralType(c.output(0).dtype, true) ? DType::Long : DType::Double;
 }
 
-void lower_arange(LowerContext& c) { sequence(c, Number::of(int64_t{0}), Number::of(int64_t{1})); }
+void sequence(LowerContext& c, Val start, Val step) {
+  Builder& b = c.b;
+  const Dims sizes = c.output(0).sizes;
+  Val scaled = b.mul(b.iota({start.dtype(), sizes}, 0), b.expand(step, sizes));
+  c.set(0, b.convert(b.add(scaled, b.expand(start, sizes)), c.output(0).dtype));
+}
+
+void lower_arange(LowerContext& c) {
+  const DType wide = sequence_dtype(c);
+  sequence(c, c.b.constant(0.0, wide), c.b.constant(1.0, wide));
+}
 
 // arange.start, range
 void lower_arange_start(LowerContext& c) {
-  sequence(c, c.static_number(0), Number::of(int64_t{1}));
+  const DType wide = sequence_dtype(c);
+  sequence(c, c.number(0, wide), c.b.constant(1.0, wide));
 }
 
 // arange.start_step, range.step
 void lower_arange_start_step(LowerContext& c) {
-  sequence(c, c.static_number(0), c.static_number(2));
+  const DType wide = sequence_dtype(c);
+  sequence(c, c.number(0, wide), c.number(2, wide));
 }
 
 // Integers and 16-bit floats are interpolated in a wider type.

@@ -218,24 +218,39 @@ void lower_rrelu(LowerContext& c) {
 
 // ---- integers -----------------------------------------------------------------------------------
 
-// Whole numbers from `low` on; `count` of them, 0 meaning all 2^64.
-void draw_integers(LowerContext& c, int64_t low, uint64_t count) {
+// Whole numbers from `low` on, of as many as `count` says; without it all 2^64.
+void draw_integers(LowerContext& c, Val low, std::optional<Val> count, bool wide) {
   Builder& b = c.b;
   const OutputSpec& output = c.output(0);
-  bool wide = count == 0 || count > std::numeric_limits<uint32_t>::max();
   Val bits =
       b.convert(c.random_bits(wide ? DType::UInt64 : DType::UInt32, output.sizes), DType::UInt64);
-  if (count != 0) {
-    Val modulus = b.constant(Number::of(static_cast<int64_t>(count)), DType::Long);
-    modulus = b.bitcast_convert(modulus, {DType::UInt64, {}});
+  if (count) {
+    Val modulus = b.bitcast_convert(*count, {DType::UInt64, {}});
     bits = b.binary("remainder", bits, b.expand(modulus, output.sizes));
   }
   Val offset = b.bitcast_convert(bits, {DType::Long, output.sizes});
-  c.set(0, b.convert(b.add(offset, b.constant(Number::of(low), DType::Long)), output.dtype));
+  c.set(0, b.convert(b.add(offset, b.expand(low, output.sizes)), output.dtype));
+}
+
+void draw_integers(LowerContext& c, int64_t low, uint64_t count) {
+  auto constant = [&](int64_t value) { return c.b.constant(Number::of(value), DType::Long); };
+  const bool wide = count == 0 || count > std::numeric_limits<uint32_t>::max();
+  draw_integers(c, constant(low),
+                count == 0 ? std::nullopt : std::optional(constant(static_cast<int64_t>(count))),
+                wide);
+}
+
+// Of few enough for 32 bits, the recorder has seen (record/moving.h).
+bool range_moves(LowerContext& c) {
+  return std::holds_alternative<NumberRef>(c.signature().arguments[1]);
 }
 
 // random.from(self, from, to); without `to` up to the dtype's largest, or all numbers of 64 bits
 void lower_random_from(LowerContext& c) {
+  if (range_moves(c)) {
+    const Val low = c.number(1, DType::Long);
+    return draw_integers(c, low, c.b.sub(c.number(2, DType::Long), low), false);
+  }
   int64_t low = c.integer(1);
   uint64_t end = c.is_none(2) ? end_of_numbers_from(low, pjrt::device_dtype(c.output(0).dtype))
                               : static_cast<uint64_t>(c.integer(2));
@@ -243,7 +258,12 @@ void lower_random_from(LowerContext& c) {
 }
 
 // random.to(self, to)
-void lower_random_to(LowerContext& c) { draw_integers(c, 0, static_cast<uint64_t>(c.integer(1))); }
+void lower_random_to(LowerContext& c) {
+  if (range_moves(c)) {
+    return draw_integers(c, c.b.constant(0.0, DType::Long), c.number(1, DType::Long), false);
+  }
+  draw_integers(c, 0, static_cast<uint64_t>(c.integer(1)));
+}
 
 // random(self): up to the largest integer of the dtype; of a float, the last that it can count to
 void lower_random(LowerContext& c) {

@@ -72,17 +72,34 @@ Val rolled(Builder& b, Val x, int64_t dim, int64_t shift) {
   return b.concatenate({b.slice_dim(x, dim, start, size), b.slice_dim(x, dim, 0, start)}, dim);
 }
 
+// By what only the program knows: as a part of x beside itself.
+Val rolled(Builder& b, Val x, int64_t dim, Val shift) {
+  const int64_t size = x.dim(dim);
+  if (size == 0) {
+    return x;
+  }
+  const Val modulus = b.scalar_like(shift, static_cast<double>(size));
+  const Val within = b.binary("remainder", shift, modulus);  // of shift's sign
+  const Val start = b.binary("remainder", b.sub(modulus, within), modulus);
+  return read_strided(b, b.concatenate({x, x}, dim), dim, {0, size, 1, start});
+}
+
+// roll(self, shifts, dims); without dims as if flat
 void lower_roll(LowerContext& c) {
-  Val x = c.tensor(0);
-  Dims shifts = c.integers(1), dims = c.integers(2);
-  if (dims.empty()) {
-    Val flat = c.b.reshape(x, {x.numel()});
-    return c.set(0, c.b.reshape(rolled(c.b, flat, 0, shifts[0]), x.dims()));
+  const Dims dims = c.integers(2);
+  const Val all = c.tensor(0);
+  Val x = dims.empty() ? c.b.reshape(all, {all.numel()}) : all;
+  auto roll = [&](const auto& shifts) {
+    for (size_t i = 0; i < shifts.size(); ++i) {
+      x = rolled(c.b, x, dims.empty() ? 0 : wrapped_dim(dims[i], x.rank()), shifts[i]);
+    }
+  };
+  if (const std::optional<Dims> shifts = c.literals(1)) {
+    roll(*shifts);
+  } else {
+    roll(c.numbers(1, DType::Long));
   }
-  for (size_t i = 0; i < dims.size(); ++i) {
-    x = rolled(c.b, x, wrapped_dim(dims[i], x.rank()), shifts[i]);
-  }
-  c.set(0, x);
+  c.set(0, c.b.reshape(x, all.dims()));
 }
 
 // The elements on the side `direction` (LE, GE) of a diagonal: column - row <= diagonal.
@@ -91,7 +108,7 @@ void keep_triangle(LowerContext& c, std::string_view direction) {
   Val x = c.tensor(0);
   TensorType index{DType::Long, x.dims()};
   Val row = b.iota(index, x.rank() - 2), column = b.iota(index, x.rank() - 1);
-  Val limit = b.add(row, b.scalar_like(row, static_cast<double>(c.integer(1))));
+  Val limit = b.add(row, b.expand(c.number(1, DType::Long), row.dims()));
   c.set(0, b.select(b.compare(direction, column, limit), x, b.full(0.0, x.type())));
 }
 

@@ -58,11 +58,20 @@ class Reader {
     }
   }
 
-  // Of a slice only the length is known before any value is.
-  void slice(const SliceRange& range) {
+  void fixed(const MovingNumbers& moving) {
     word(13);
-    word(range.end - range.begin);
-    call_.numbers.push_back(Number::of(range.begin));
+    word(static_cast<int64_t>(moving.numbers.size()));
+    call_.key.append(moving.fixed.begin(), moving.fixed.end());
+  }
+
+  // Those of one argument; returns the first that is another's.
+  const MovingNumbers::One* moving(const MovingNumbers::One* number,
+                                   const MovingNumbers::One* end) {
+    for (const size_t argument = number->argument; number != end && number->argument == argument;
+         ++number) {
+      call_.numbers.push_back(number->value);
+    }
+    return number;
   }
 
   // An int, bool or float given where the schema says Scalar.
@@ -265,6 +274,15 @@ uint64_t hash_key(c10::ArrayRef<int64_t> key) {
   return hash;
 }
 
+bool find_moving(const OpInfo& info, const c10::IValue* arguments, Call& call) {
+  MovingNumbers moving;
+  if (!info.moving(info, arguments, moving)) {
+    return false;
+  }
+  call.moving = std::move(moving);
+  return true;
+}
+
 }  // namespace
 
 int current_device() { return thread_device; }
@@ -317,13 +335,16 @@ Call read_call(const OpInfo& info, c10::IValue* arguments, size_t count) {
   Call call;
   Reader reader(info, call);
   call.key.push_back(static_cast<int64_t>(c10::get_default_dtype_as_scalartype()));
-  call.slice = slice_range(info, arguments);
+  const MovingNumbers::One *next = nullptr, *end = nullptr;
+  if (info.moving != nullptr && find_moving(info, arguments, call)) {
+    reader.fixed(*call.moving);
+    next = call.moving->numbers.begin();
+    end = call.moving->numbers.end();
+  }
   for (size_t i = 0; i < count; ++i) {
     c10::IValue& value = arguments[i];
-    if (call.slice && i == info.slice->begin) {
-      reader.slice(*call.slice);
-    } else if (call.slice && i == info.slice->end && i > 0) {
-      call.numbers.push_back(Number::of(call.slice->end));
+    if (next != end && i == next->argument) {
+      next = reader.moving(next, end);
     } else if (value.isScalar() && info.scalar_arguments[i]) {
       reader.scalar(value);
     } else {

@@ -2,8 +2,8 @@
 // call alone (tensors, numbers). Lives on the recorder's stack.
 #pragma once
 
+#include "record/moving.h"
 #include "record/op_info.h"
-#include "record/slice.h"
 #include "trace/tensor.h"
 
 #include <ATen/core/Generator.h>
@@ -19,7 +19,7 @@ struct Call {
   c10::SmallVector<Number, 2> numbers;
   // Of these, those that the trace around computes. Their values follow the other tensors.
   c10::SmallVector<size_t, 1> computed;
-  std::optional<SliceRange> slice;  // of operators with slice arguments
+  std::optional<MovingNumbers> moving;
   std::optional<at::Generator> generator;
   int device = -1;  // of the tensors, or of a device argument; the current one if neither
 };

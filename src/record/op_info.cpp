@@ -146,27 +146,6 @@ void find_functional(OpInfo& info, const FunctionSchema& schema) {
   info.has_functional = false;
 }
 
-SliceArguments slice_arguments(const FunctionSchema& schema) {
-  SliceArguments slice;
-  for (size_t i = 0; i < schema.arguments().size(); ++i) {
-    const std::string& name = schema.arguments()[i].name();
-    if (name == "input_sizes") {
-      slice.sized = i;
-    } else if (name == "dim") {
-      slice.dim = i;
-    } else if (name == "index" || name == "start") {
-      slice.begin = i;
-    } else if (name == "end") {
-      slice.end = i;
-    } else if (name == "length") {
-      slice.length = i;
-    } else if (name == "step") {
-      slice.step = i;
-    }
-  }
-  return slice;
-}
-
 // The form that takes a generator, for those that would draw from the CPU's.
 OperatorHandle eager_form(const OperatorHandle& op) {
   auto& dispatcher = c10::Dispatcher::singleton();
@@ -231,9 +210,8 @@ OpInfo::OpInfo(const OperatorHandle& handle)
     static_numbers = false;  // full and its like: the number is data
   }
   shape_only_self = (flags & kShapeOnlySelf) != 0;
-  if ((flags & kSlice) != 0) {
-    slice = slice_arguments(schema);
-  }
+  slice = slice_arguments(schema);
+  moving = find_moving_rule(functional_name, (flags & kSlice) != 0);
   host = {eager_form(op), mutated, return_alias, takes_cpu_tensors};
   std::string short_name = schema.name().substr(schema.name().find("::") + 2);
   counter = &metrics::counter((lowering != nullptr ? "xla::" : "aten::") + short_name);

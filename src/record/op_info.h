@@ -7,6 +7,7 @@
 #include "lower/table.h"
 #include "metrics/metrics.h"
 #include "record/host_indices.h"
+#include "record/moving.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
@@ -16,17 +17,6 @@
 #include <vector>
 
 namespace torch_xla {
-
-// Which arguments of an operator say what slice of a dimension it is about (record/slice.h).
-struct SliceArguments {
-  size_t sized = 0;  // a tensor with that dimension, or its sizes
-  size_t dim = 0;
-  size_t begin = 0;  // an index, or the start
-  // With a start; 0 where there is no such argument.
-  size_t end = 0;
-  size_t length = 0;
-  size_t step = 0;
-};
 
 struct OpInfo {
   explicit OpInfo(const c10::OperatorHandle& op);
@@ -56,7 +46,8 @@ struct OpInfo {
   const LowerEntry* lowering = nullptr;
   bool static_numbers = false;
   bool shape_only_self = false;
-  std::optional<SliceArguments> slice;
+  MovingRule moving = nullptr;
+  SliceArguments slice;                 // of a slice
   bool random = false;                  // draws from the device's generator
   bool dynamic_shape = false;           // output sizes depend on values
   bool has_indices = false;             // arguments[1] or [2] are places in arguments[0], or masks

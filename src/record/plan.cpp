@@ -132,6 +132,22 @@ class AttributeBuilder {
   Draft& draft_;
 };
 
+std::optional<Attribute> moving_attribute(AttributeBuilder& builder, const Call& call,
+                                          size_t argument, bool is_list) {
+  std::vector<NumberRef> numbers;
+  if (call.moving) {
+    for (const MovingNumbers::One& one : call.moving->numbers) {
+      if (one.argument == argument) {
+        numbers.push_back(std::get<NumberRef>(builder.number(one.value.kind, {})));
+      }
+    }
+  }
+  if (numbers.empty()) {
+    return std::nullopt;
+  }
+  return is_list ? Attribute(std::move(numbers)) : Attribute(numbers.front());
+}
+
 // Arguments in the order of `op`, placed where `functional` has them; out= tensors are dropped, but
 // say what to compute with.
 void build_arguments(const OpInfo& info, const Call& call, c10::ArrayRef<c10::IValue> arguments,
@@ -141,9 +157,8 @@ void build_arguments(const OpInfo& info, const Call& call, c10::ArrayRef<c10::IV
   std::vector<Attribute> own;
   for (size_t i = 0; i < arguments.size(); ++i) {
     bool drop = (info.resizes_outputs && schema[i].is_out()) || (i == 0 && info.shape_only_self);
-    bool number = call.slice && i > 0 && (i == info.slice->begin || i == info.slice->end);
-    own.push_back(number ? builder.number(Number::Kind::Int, {})
-                         : builder.attribute(arguments[i], schema[i], drop));
+    std::optional<Attribute> moving = moving_attribute(builder, call, i, arguments[i].isList());
+    own.push_back(moving ? std::move(*moving) : builder.attribute(arguments[i], schema[i], drop));
   }
   const auto& taken = info.functional.schema().arguments();
   for (size_t i = 0; i < info.argument_source.size(); ++i) {

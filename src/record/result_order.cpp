@@ -123,21 +123,21 @@ void as_gradients_of_convolution(const IValues& arguments, IValues& results) {
 
 // ---- Fourier transforms: other dimensions come first, each group in the order of memory ---------
 
-using Dims = std::vector<int64_t>;
-
-void sort_by_strides(Dims::iterator begin, Dims::iterator end, c10::IntArrayRef strides) {
+void sort_by_strides(std::vector<int64_t>::iterator begin, std::vector<int64_t>::iterator end,
+                     c10::IntArrayRef strides) {
   std::sort(begin, end, [&](int64_t a, int64_t b) { return strides[a] > strides[b]; });
 }
 
-Dims strides_of_transform(c10::IntArrayRef strides, c10::IntArrayRef sizes, const Dims& dims) {
-  Dims order(sizes.size());
+std::vector<int64_t> strides_of_transform(c10::IntArrayRef strides, c10::IntArrayRef sizes,
+                                          const std::vector<int64_t>& dims) {
+  std::vector<int64_t> order(sizes.size());
   std::iota(order.begin(), order.end(), 0);
   const auto others = std::partition(order.begin(), order.end(), [&](int64_t dim) {
     return std::find(dims.begin(), dims.end(), dim) == dims.end();
   });
   sort_by_strides(order.begin(), others, strides);
   std::copy(dims.begin(), dims.end(), others);
-  Dims result(sizes.size());
+  std::vector<int64_t> result(sizes.size());
   int64_t step = 1;
   for (auto dim = order.rbegin(); dim != order.rend(); ++dim) {
     result[*dim] = step;
@@ -150,7 +150,7 @@ Dims strides_of_transform(c10::IntArrayRef strides, c10::IntArrayRef sizes, cons
 void as_halved_transform(const IValues& arguments, IValues& results) {
   const at::Tensor& self = arguments[0].toTensor();
   const at::Tensor& result = results[0].toTensor();
-  Dims dims = arguments[1].toIntVector();
+  std::vector<int64_t> dims = arguments[1].toIntVector();
   sort_by_strides(dims.begin(), dims.end() - 1, self.strides());
   results[0] = at::empty_strided(
       result.sizes(), strides_of_transform(self.strides(), result.sizes(), dims), result.options());
@@ -160,8 +160,8 @@ void as_halved_transform(const IValues& arguments, IValues& results) {
 void as_doubled_transform(const IValues& arguments, IValues& results) {
   const at::Tensor& self = arguments[0].toTensor();
   const at::Tensor& result = results[0].toTensor();
-  Dims dims = arguments[1].toIntVector(), strides = self.strides().vec();
-  const Dims last = {dims.back()};
+  std::vector<int64_t> dims = arguments[1].toIntVector(), strides = self.strides().vec();
+  const std::vector<int64_t> last = {dims.back()};
   if (dims.size() > 1) {
     dims.pop_back();
     sort_by_strides(dims.begin(), dims.end(), strides);
