@@ -5,6 +5,8 @@
 #include "tiers/gain.h"
 
 #include <algorithm>
+#include <array>
+#include <string_view>
 
 namespace torch_xla::tiers {
 
@@ -33,6 +35,22 @@ bool is_recurrent(const Signature& signature) {
          signature.op.starts_with("torch_xla::recurrent_layer");
 }
 
+// Numbers that the plugin expects the operation to compute: of a product each that it adds up.
+double computed(const Signature& signature) {
+  constexpr std::array<std::string_view, 6> kProducts = {
+      "aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::mv", "aten::dot"};
+  double numbers = 0;
+  for (const OutputSpec& output : signature.outputs) {
+    numbers += static_cast<double>(output.frame.numel());
+  }
+  if (std::find(kProducts.begin(), kProducts.end(), signature.op) == kProducts.end()) {
+    return numbers;
+  }
+  const Window& right = signature.operands.back();
+  const size_t inner = right.sizes.size() < 2 ? 0 : right.sizes.size() - 2;
+  return right.sizes.empty() ? numbers : numbers * static_cast<double>(right.sizes[inner]);
+}
+
 // `runs`: how often the graph's operations run.
 void add(const Graph& graph, double runs, Estimate& total) {
   for (const GraphNode& entry : graph.nodes) {
@@ -45,13 +63,12 @@ void add(const Graph& graph, double runs, Estimate& total) {
       }
       continue;
     }
-    for (const OutputSpec& output : signature.outputs) {
-      total.elements += runs * static_cast<double>(output.frame.numel());
-    }
+    total.computed += runs * computed(signature);
     total.runs += runs;
     ++total.operations;
     total.modules += signature.op == "torch_xla::stablehlo" ? 1 : 0;
     total.recurrent = total.recurrent || is_recurrent(signature);
+    total.calls_host = total.calls_host || signature.tier == Tier::Host;
     total.moving += runs * moving(signature);
   }
 }
@@ -103,16 +120,19 @@ bool compiles_at_once(const Estimate& estimate, const Options& options) {
          (estimate.modules > 0 && estimate.modules == estimate.operations);
 }
 
-// In larger graphs what is fused outweighs single operations. A program of so many elements runs on
-// a thread of the plugin's: two handovers, which take as long as some twenty operations. One of
-// fewer runs where it is launched, and gains.
+// A program of so many elements, or that calls kernels, runs on a thread of the plugin's: two
+// handovers, which take as long as some fifty operations. Others run where they are launched, and
+// gain.
 bool is_better_interpreted(const Estimate& estimate, const Options& options) {
   constexpr double kHandedOver = 400, kShort = 2e-4, kNoticeable = 2e-5;  // seconds
+  constexpr double kHandovers = 5e-5, kOperation = 8e-7, kFused = 0.07;   // saved, of what is moved
   const bool at_once = estimate.operations <= options.compile_at_once_up_to;
-  const bool handed_over =
-      is_small(estimate) && estimate.moving < kShort && estimate.elements >= kHandedOver;
+  const double saved = estimate.runs * kOperation + estimate.moving * kFused;
+  const bool handed_over = estimate.calls_host || estimate.computed >= kHandedOver;
+  const bool slower =
+      handed_over && estimate.modules == 0 && estimate.moving < kShort && saved < kHandovers;
   return estimate.recurrent || (estimate.gain < -kNoticeable && !at_once) ||
-         (handed_over && !options.runs && !at_once);
+         (slower && !options.runs && !at_once);
 }
 
 // A larger graph compiles longer, and a small one gains little by it: many of them that come in

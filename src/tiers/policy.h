@@ -35,11 +35,12 @@ struct Estimate {
   double compiling = 0;
   double moving = 0;  // reading and writing memory in one interpreted run: what a compiler may save
   double runs = 0;    // of its operations, in one run of the graph
-  double elements = 0;  // of their results
+  double computed = 0;  // numbers, in one run: elements of results, products of these
   double gain = 0;      // of the program of a small graph over interpreting it
   // Layers of oneDNN's recurrent kernels: a program calls them, too, but on a thread of its own,
   // whose team of OpenMP's takes them half again as long.
   bool recurrent = false;
+  bool calls_host = false;  // has operations that only PyTorch's kernels can do
 };
 Estimate estimate(const Graph& graph);
 

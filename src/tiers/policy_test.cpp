@@ -15,21 +15,23 @@ TEST(PolicyTest, SmallGraphsAreDueWhenTheirRunsHaveTakenLongerThanCompiling) {
 }
 
 TEST(PolicyTest, FewOperationsStayInterpretedWhereALaunchCostsMore) {
-  const Estimate step{.operations = 15, .runs = 15, .elements = 1500};
-  Estimate tiny = step, many = step, heavy = step, loop = step, recurrent;
-  tiny.elements = 30;
-  many.operations = 60, many.runs = 60;
+  const Estimate step{.operations = 40, .runs = 40, .computed = 1500};
+  Estimate tiny = step, many = step, heavy = step, loop = step, recurrent, solved;
+  tiny.computed = 30;
+  solved = tiny, solved.calls_host = true;
+  many.operations = 70, many.runs = 70;
   heavy.moving = 1e-3;
   loop.runs = 1500;
   recurrent.operations = 100, recurrent.runs = 100, recurrent.recurrent = true;
   EXPECT_TRUE(is_better_interpreted(step, {}));
   EXPECT_TRUE(is_better_interpreted(recurrent, {}));
+  EXPECT_TRUE(is_better_interpreted(solved, {}));
   for (const Estimate& other : {tiny, many, heavy, loop}) {
     EXPECT_FALSE(is_better_interpreted(other, {}));
   }
   Options soon, at_once;
   soon.runs = 3;
-  at_once.compile_at_once_up_to = 20;
+  at_once.compile_at_once_up_to = 60;
   EXPECT_FALSE(is_better_interpreted(step, soon));
   EXPECT_FALSE(is_better_interpreted(step, at_once));
 }
