@@ -157,6 +157,7 @@ NUMBERS: dict[str, Step] = {
     "huber": lambda x, i: F.huber_loss(x, x.roll(1), delta=i + 0.5),
     "smooth_l1": lambda x, i: F.smooth_l1_loss(x, x.roll(1), beta=i + 0.5),
     "randint": lambda x, i: torch.randint(i, i + 1, (5,), device=x.device) * 2,
+    "random_float": lambda x, i: torch.empty(5, device=x.device).random_(-i, 1 - i),
     "random": lambda x, i: torch.empty(5, dtype=torch.int32, device=x.device).random_(-i, 1 - i),
 }
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.nn.functional as F
-import torch_xla  # noqa: F401
+import torch_xla
 from torch import Tensor, nn
 
 Function = Callable[[Tensor], Tensor]
@@ -127,6 +127,21 @@ HALF_NORMS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "layer": (lambda: nn.LayerNorm(48), (40, 48)),
     "group": (lambda: nn.GroupNorm(4, 16), (8, 16, 12, 12)),
 }
+
+
+@pytest.mark.parametrize("aligned", [False, True])
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+def test_bytes_are_resized_as_on_the_cpu(mode: str, aligned: bool) -> None:
+    images = torch.randint(256, (1, 3, 20, 20), dtype=torch.uint8)
+    on_device = images.to("xla")
+    for size in ((31, 31), (10, 12), (40, 40)):
+
+        def resize(x: Tensor, size: tuple[int, int] = size) -> Tensor:
+            return F.interpolate(x, size, mode=mode, align_corners=aligned)
+
+        torch.testing.assert_close(
+            torch_xla.compile(resize, tiers="off")(on_device).cpu(), resize(images), rtol=0, atol=0
+        )
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)

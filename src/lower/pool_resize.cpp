@@ -134,13 +134,19 @@ Taps make_nearest(LowerContext&, int64_t in, int64_t out, double given, size_t) 
   return {{nearest_elements(in, out, given, kind), std::nullopt}};
 }
 
+// Bytes are weighted as floats.
+DType weighted_dtype(LowerContext& c) {
+  const DType dtype = c.output(0).dtype;
+  return c10::isIntegralType(dtype, false) ? DType::Float : compute_dtype(dtype);
+}
+
 Taps make_linear(LowerContext& c, int64_t in, int64_t out, double given, size_t align) {
-  DType dtype = compute_dtype(c.output(0).dtype);
+  DType dtype = weighted_dtype(c);
   return linear_taps(c.b, positions_of(in, out, c.flag(align), given, false, dtype), dtype);
 }
 
 Taps make_cubic(LowerContext& c, int64_t in, int64_t out, double given, size_t align) {
-  DType dtype = compute_dtype(c.output(0).dtype);
+  DType dtype = weighted_dtype(c);
   return cubic_taps(c.b, positions_of(in, out, c.flag(align), given, true, dtype), dtype);
 }
 
@@ -148,11 +154,16 @@ Taps make_cubic(LowerContext& c, int64_t in, int64_t out, double given, size_t a
 template <MakeTaps make_taps, bool aligns>
 void lower_resize(LowerContext& c) {
   const Dims& out = c.output(0).sizes;
-  Val x = c.tensor_as(0, compute_dtype(c.output(0).dtype));
+  const bool bytes = c10::isIntegralType(c.output(0).dtype, false);
+  Val x = c.tensor_as(0, weighted_dtype(c));
   Dims in = x.dims();
   for (int64_t dim = 2; dim < x.rank(); ++dim) {
     size_t scale = (aligns ? 3 : 2) + static_cast<size_t>(dim - 2);
     x = resize(c.b, x, dim, make_taps(c, in[dim], out[dim], c.real_or(scale, 0), 2));
+  }
+  if (bytes) {
+    x = minimum(maximum(Expr(c.b, c.b.unary("floor", (Expr(c.b, x) + 0.5).value())), 0.0), 255.0)
+            .value();
   }
   finish(c, {c.b, x});
 }
@@ -177,12 +188,14 @@ void add_nearest(LowerTable& table, const std::string& op) {
   table["aten::" + op + "_backward"] = {lower_resize_backward<make_taps, false>};
 }
 
-// XLA-CPU gathers each tap of an average, and adds its gradient, an element at a time.
+// XLA-CPU gathers each tap of an average, and adds its gradient, an element at a time. PyTorch's
+// kernels round bytes in a way of their own.
 template <LowerFunction elsewhere>
 void large_on_host(LowerContext& c) {
   constexpr int64_t kWorthACall = 1 << 12;  // elements of the larger side
   const int64_t given = c10::multiply_integers(c.signature().operands[0].sizes);
-  const bool worthwhile = std::max(given, c.output(0).frame.numel()) >= kWorthACall;
+  const bool worthwhile = c10::isIntegralType(c.output(0).dtype, false) ||
+                          std::max(given, c.output(0).frame.numel()) >= kWorthACall;
   worthwhile ? host_or<elsewhere>(c) : elsewhere(c);
 }
 

@@ -54,7 +54,8 @@ class Reader {
       list(value);
     } else {
       TORCH_CHECK(false, info_.name, ": an argument of type ", value.tagKind(),
-                  " is not supported on the xla device");
+                  " (packed weights of a quantized module?) is not supported on the xla device: "
+                  "call it on the CPU");
     }
   }
 

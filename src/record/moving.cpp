@@ -104,13 +104,16 @@ bool shifts_move(const OpInfo&, const c10::IValue* arguments, MovingNumbers& mov
   return true;
 }
 
-// Whether an integer of this dtype may be any number of a range, which 32 random bits tell apart.
+// Whether a whole number of this dtype may be any of a range, which 32 random bits tell apart.
 bool is_drawn_by_words(int64_t from, int64_t to, DType dtype) {
   constexpr int64_t kWord = std::numeric_limits<uint32_t>::max(), kFar = int64_t{1} << 62;
+  constexpr int64_t kExact = int64_t{1} << 24;  // floats count as far
   const bool is_near = -kFar < from && from < to && to < kFar && to - from <= kWord;
   const bool fits =
       from >= std::numeric_limits<int32_t>::min() && to - 1 <= std::numeric_limits<int32_t>::max();
-  return is_near && (dtype == DType::Long || (dtype == DType::Int && fits));
+  const bool exact = -kExact <= from && to <= kExact;
+  return is_near && (dtype == DType::Long || (dtype == DType::Int && fits) ||
+                     (dtype == DType::Float && exact));
 }
 
 // random.from(self, from, to)
