@@ -5,6 +5,7 @@
 #include "host_ops/draw.h"
 #include "host_ops/host_ops.h"
 #include "host_ops/product.h"
+#include "interpret/addresses.h"
 #include "interpret/control.h"
 #include "interpret/overwritten.h"
 #include "ir/window.h"
@@ -309,10 +310,10 @@ class Interpreter {
     const Signature& signature = *entry.node->signature;
     const c10::ArrayRef<GraphValue> given = graph_.operands_of(entry);
     NodeValues operands;
-    c10::SmallVector<const void*, 8> bytes;  // of each
+    Addresses bytes;  // of each
     for (GraphValue operand : given) {
       operands.push_back(take(index(operand)));
-      bytes.push_back(operands.back().storage().data());
+      bytes.add(operands.back().storage().data());
     }
     find_computed(entry, operands);
     const c10::ArrayRef<Number> numbers(numbers_.data() + entry.first_number,
@@ -329,9 +330,8 @@ class Interpreter {
                              : compute(signature, given, operands, numbers);
     operands.clear();
     for (size_t i = 0; i < results.size(); ++i) {
-      const auto same = std::find(bytes.begin(), bytes.end(), results[i].storage().data());
-      if (same != bytes.end()) {  // in place
-        count(index(given[static_cast<size_t>(same - bytes.begin())]), 0);
+      if (const std::optional<size_t> same = bytes.find(results[i].storage().data())) {  // in place
+        count(index(given[*same]), 0);
       }
       if (uses_[first + i] > 0) {
         values_[first + i] = std::move(results[i]);
