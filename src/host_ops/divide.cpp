@@ -272,8 +272,7 @@ bool is_resizing(const std::string& name) {
 
 void add_at_indices(const Stack& arguments, c10::ArrayRef<at::Tensor> parts) {
   parts[0].copy_(arguments[0].toTensor());
-  at::Tensor result = parts[0];
-  result.scatter_add_(arguments[1].toInt(), arguments[2].toTensor(), arguments[3].toTensor());
+  parts[0].scatter_add_(arguments[1].toInt(), arguments[2].toTensor(), arguments[3].toTensor());
 }
 
 // scatter_add(self, dim, index, src): rows, unless it adds across them.

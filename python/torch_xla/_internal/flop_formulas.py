@@ -27,7 +27,7 @@ def _forward(data: Shape, hx: Shape, cx: Any, w_ih: Shape, w_hh: Shape, *_: Any,
 
 
 def _backward(*arguments: Any, **_: Any) -> int:
-    data, w_ih, w_hh = (arguments[i] for i in (3, 6, 7))
-    of_data, of_weights = arguments[-2:]
-    of_inputs, of_states = _products(data[0], w_ih), _products(data[0], w_hh)
+    rows = arguments[3][0]
+    of_inputs, of_states = _products(rows, arguments[6]), _products(rows, arguments[7])
+    of_data, of_weights = (int(wanted) for wanted in arguments[-2:])
     return of_states + of_data * of_inputs + of_weights * (of_inputs + of_states)
