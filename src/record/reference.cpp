@@ -15,11 +15,11 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/index.h>
-#include <ATen/ops/linspace.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
 
 #include <functional>
+#include <string_view>
 #include <unordered_map>
 
 namespace torch_xla {
@@ -55,14 +55,6 @@ at::Tensor filled(const at::Tensor& tensor, int value) {
 }
 at::Tensor zeros(const at::Tensor& tensor) { return filled(tensor, 0); }
 at::Tensor ones(const at::Tensor& tensor) { return filled(tensor, 1); }
-// Numbers from -1 to 1, none twice; integers, which may be indices, are 0.
-at::Tensor rising(const at::Tensor& tensor) {
-  at::Tensor result = zeros(tensor);
-  if (result.is_floating_point() && result.numel() > 0) {
-    result.copy_(at::linspace(-1, 1, result.numel()).view(result.sizes()));
-  }
-  return result;
-}
 at::Tensor nothing(const at::Tensor& tensor) { return at::empty({0}, options_like(tensor)); }
 
 CpuRun run_on_cpu(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments,
@@ -114,18 +106,11 @@ bool depends_on_sums(const OpInfo& info) { return info.name.rfind("aten::segment
 bool is_of_others(const OpInfo& info) { return info.name.rfind("aten::", 0) != 0; }
 
 // Others' operators may want lengths, or anything else, in their tensors: only values tell what
-// they return where zeros are refused, other numbers give other sizes, or nothing is left, which
-// would never be computed. Other sizes after all are an error when the kernel runs.
-bool values_decide(const c10::OperatorHandle& op, const IValues& arguments,
-                   const CpuRun& of_zeros) {
-  if (!of_zeros.results) {
+// they return where zeros are refused, ones give other sizes, or nothing is left, which would never
+// be computed. Other sizes after all are an error when the kernel runs.
+bool values_decide(const CpuRun& of_zeros, const CpuRun& of_ones) {
+  if (!of_zeros.results || !of_ones.results || !same_results(of_zeros.results, of_ones.results)) {
     return true;
-  }
-  for (const Fill& fill : {Fill(ones), Fill(rising)}) {
-    const CpuRun run = run_on_cpu(op, arguments, fill);
-    if (!run.results || !same_results(of_zeros.results, run.results)) {
-      return true;
-    }
   }
   const std::vector<at::Tensor> tensors = flatten_tensors(*of_zeros.results);
   return std::any_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) {
@@ -139,7 +124,7 @@ std::optional<IValues> ask_cpu(const OpInfo& info, const c10::OperatorHandle& op
                                const IValues& arguments) {
   CpuRun first = run_on_cpu(op, arguments, zeros);
   if (is_of_others(info)) {
-    return values_decide(op, arguments, first) ? std::nullopt : first.results;
+    return values_decide(first, run_on_cpu(op, arguments, ones)) ? std::nullopt : first.results;
   }
   if (first.error && !depends_on_sums(info)) {
     CpuRun second = run_on_cpu(op, arguments, ones);
@@ -375,8 +360,9 @@ std::optional<IValues> ask(const OpInfo& info, const c10::OperatorHandle& op,
     if (!cpu.results) {
       throw;
     }
-    // Where only values tell the sizes, that is what the others' meta kernel says.
-    return is_of_others(info) ? std::nullopt : cpu.results;
+    // A fake kernel that leaves a size open asks for a context, which says why there is none.
+    const bool is_open = std::string_view(error.what()).find("get_ctx()") != std::string_view::npos;
+    return is_of_others(info) && is_open ? std::nullopt : cpu.results;
   }
   if (!sizes_are_checked && cpu_is_reference(info)) {
     check_convolution(op, arguments);
