@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from timing import Worker, write_json
+from timing import Worker, best_in_turn, write_json
 
 SIDES = ("cpu", "eager")
 CALLS = 1000
@@ -82,10 +82,7 @@ def main() -> None:
     }
     results: dict[str, dict[str, float]] = {}
     for name in operators("cpu"):
-        best = dict.fromkeys(SIDES, float("inf"))
-        for _ in range(options.rounds):
-            for side in SIDES:
-                best[side] = min(best[side], float(workers[side].ask(name)))
+        best = best_in_turn(workers, name, options.rounds)
         results[name] = {**best, "ratio": best["eager"] / best["cpu"]}
         text = "{cpu:7.2f} us on the CPU {eager:7.2f} in eager mode   ratio {ratio:.2f}"
         print(f"{name:34s}" + text.format(**results[name]), flush=True)

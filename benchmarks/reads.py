@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from timing import Worker, write_json
+from timing import Worker, best_in_turn, write_json
 
 SIDES = {
     "cpu": {},
@@ -111,10 +111,7 @@ def main() -> None:
     print(" " * 30 + "".join(f"{side:>12}" for side in SIDES) + "   lazy / cpu")
     results: dict[str, dict[str, float]] = {}
     for name in works("cpu"):
-        best = dict.fromkeys(SIDES, float("inf"))
-        for _ in range(options.rounds):
-            for side in SIDES:
-                best[side] = min(best[side], float(workers[side].ask(name)))
+        best = best_in_turn(workers, name, options.rounds)
         results[name] = {**best, "ratio": best["lazy"] / best["cpu"]}
         times = "".join(f"{best[side]:12.1f}" for side in SIDES)
         print(f"{name:30}{times}   {results[name]['ratio']:.2f}", flush=True)

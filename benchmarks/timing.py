@@ -99,6 +99,15 @@ class Worker:
             sys.exit(f"{self._process.args!r} failed")
 
 
+def best_in_turn(workers: dict[str, Worker], line: str, rounds: int) -> dict[str, float]:
+    """What each answers to the line at its best, where they are asked in turn."""
+    best = dict.fromkeys(workers, float("inf"))
+    for _ in range(rounds):
+        for side, worker in workers.items():
+            best[side] = min(best[side], float(worker.ask(line)))
+    return best
+
+
 def answer_turns(case: Case) -> None:
     """The worker's side of `Contender`: each line `SECONDS` on its stdin is answered with what a
     run took meanwhile, and with the process's peak of memory."""

@@ -15,6 +15,7 @@ enum LowerFlags : uint32_t {
   // an operand.
   kShapeOnlySelf = 1,
   // Numbers are part of the signature (their value decides shapes or checks): arange, pow, ...
+  // Some may move all the same (record/moving.h).
   kStaticNumbers = 2,
   // Cheaper to compute again than to keep for a gradient.
   kCheap = 4,

@@ -210,8 +210,11 @@ OpInfo::OpInfo(const OperatorHandle& handle)
     static_numbers = false;  // full and its like: the number is data
   }
   shape_only_self = (flags & kShapeOnlySelf) != 0;
-  slice = slice_arguments(schema);
-  moving = find_moving_rule(functional_name, (flags & kSlice) != 0);
+  const bool is_slice = (flags & kSlice) != 0;
+  if (is_slice) {
+    slice = slice_arguments(schema);
+  }
+  moving = find_moving_rule(functional_name, is_slice);
   host = {eager_form(op), mutated, return_alias, takes_cpu_tensors};
   std::string short_name = schema.name().substr(schema.name().find("::") + 2);
   counter = &metrics::counter((lowering != nullptr ? "xla::" : "aten::") + short_name);
