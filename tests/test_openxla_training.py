@@ -10,6 +10,7 @@ import torch_xla
 from models import GPT, GPTConfig
 from tiny import MODELS, loss_of
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 from torch_xla.experimental import eager_mode_context
 from work import Work, counter
 
@@ -192,7 +193,8 @@ def test_autocast(mode: bool) -> None:
 
 
 def test_a_whole_step_with_counts_on_the_cpu_without_aot_autograd(mode: bool) -> None:
-    """Adam keeps its step counts there, as attributes of the graph."""
+    """An Adam that was not compiled from the first keeps its step counts there, as attributes of
+    the graph."""
     counts = []
     for device in ("cpu", "xla"):
         torch.manual_seed(0)
@@ -207,12 +209,61 @@ def test_a_whole_step_with_counts_on_the_cpu_without_aot_autograd(mode: bool) ->
             optimizer.step()
             return loss
 
+        step()
         if device == "xla":
             step = torch.compile(step, backend="openxla_eval")
-        losses = [step().item() for _ in range(4)]
+        losses = [step().item() for _ in range(3)]
         counts.append([losses, *(state["step"].item() for state in optimizer.state.values())])
     assert counts[1][1:] == counts[0][1:] == [4.0, 4.0]
     assert counts[1][0] == pytest.approx(counts[0][0], rel=1e-3)
+
+
+@pytest.mark.parametrize("name", ["NAdam", "Adam", "RAdam"])
+def test_an_optimizer_counts_its_steps_on_the_device(fresh: None, name: str) -> None:
+    """As on CUDA. With a schedule, whose rates are inputs of the graph."""
+    losses = []
+    for device in ("cpu", "xla"):
+        torch.manual_seed(0)
+        model = nn.Linear(4, 2).to(device)
+        optimizer = getattr(torch.optim, name)(model.parameters(), lr=0.05)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 10)
+        x = torch.ones(3, 4, device=device)
+
+        def step(model: nn.Module = model, optimizer: Any = optimizer, x: Tensor = x) -> Tensor:
+            optimizer.zero_grad()
+            loss = model(x).square().sum()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        if device == "xla":
+            step = torch.compile(step, backend="openxla")
+        losses.append([])
+        for _ in range(4):
+            losses[-1].append(step().item())
+            schedule.step()
+    assert all(state["step"].device.type == "xla" for state in optimizer.state.values())
+    assert losses[1] == pytest.approx(losses[0], rel=1e-3)
+
+
+def test_a_checkpointed_region_draws_the_same_numbers_again(fresh: None) -> None:
+    def block(x: Tensor, weight: Tensor) -> Tensor:
+        return nn.functional.dropout(torch.sin(x * weight), 0.5)
+
+    def forward(x: Tensor, weight: Tensor) -> Tensor:
+        return checkpoint(block, x, weight, use_reentrant=False)
+
+    compiled = torch.compile(forward, backend="openxla")
+    weight = torch.ones(64, device="xla", requires_grad=True)
+    masks = []
+    for _ in range(3):
+        y = compiled(torch.ones(64, device="xla"), weight)
+        before = torch.xla.get_rng_state()
+        (gradient,) = torch.autograd.grad(y.sum(), weight)
+        masks.append((y != 0).cpu())
+        assert torch.equal((gradient != 0).cpu(), masks[-1])
+        assert torch.equal(torch.xla.get_rng_state().cpu(), before.cpu())
+    assert not torch.equal(masks[0], masks[1])
 
 
 def test_the_backend_without_aot_autograd_trains(mode: bool) -> None:

@@ -72,11 +72,12 @@ void XlaGenerator::restore(const at::Tensor& state_copy) {
       is_xla(state_copy) && state_copy.scalar_type() == at::kUInt64 && state_copy.numel() == 2,
       "expected a state that state_copy() made, received a tensor of ", state_copy.numel(), " ",
       state_copy.scalar_type(), " on ", state_copy.device());
+  const at::Tensor words = state_copy.clone();  // its storage may hold bytes
   at::Tensor state = state_tensor();
   at::Generator self(c10::intrusive_ptr<c10::GeneratorImpl>::reclaim_copy(this));
   TraceLock lock;
   value_of_state(*state.unsafeGetTensorImpl(), self);
-  assign_value(*state.unsafeGetTensorImpl(), value_of(*state_copy.unsafeGetTensorImpl()));
+  assign_value(*state.unsafeGetTensorImpl(), value_of(*words.unsafeGetTensorImpl()));
 }
 
 void XlaGenerator::adopt(at::Tensor state) {

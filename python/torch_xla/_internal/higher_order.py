@@ -1,4 +1,5 @@
-"""PyTorch's control-flow operators on the device: `torch.cond`, `while_loop`, `scan` and `map`.
+"""PyTorch's operators on functions, on the device: `torch.cond`, `while_loop`, `scan` and `map`,
+and what runs a random operator of a compiled model's checkpointed region twice, with its numbers.
 
 PyTorch traces the functions (`torch.compile`) and hands over graphs of them, which stay the same
 from call to call. `associative_scan` is a composition of other operators and needs nothing here.
@@ -15,9 +16,10 @@ from torch._higher_order_ops.cond import cond_op
 from torch._higher_order_ops.map import map_impl
 from torch._higher_order_ops.scan import scan_op
 from torch._higher_order_ops.while_loop import while_loop_op
+from torch._prims import rng_prims
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
-from torch_xla._internal import control_flow
+from torch_xla._internal import control_flow, device_module
 from torch_xla._internal.devices import type_name
 
 Graph = Callable[..., Any]
@@ -33,6 +35,8 @@ def install() -> None:
     ):
         op.py_impl(DispatchKey.XLA)(kernel)
         op.py_impl(DispatchKey.AutogradXLA)(_with_autograd(op, kernel))
+    _select_backend(rng_prims.run_and_save_rng_state, _run_and_save_rng_state)
+    _select_backend(rng_prims.run_with_rng_state, _run_with_rng_state)
 
 
 def _with_autograd(op: Any, kernel: Callable[..., Any]) -> Callable[..., Any]:
@@ -98,3 +102,27 @@ def _called(graph: Graph, how: str, step: Callable[..., Any]) -> Graph:
         alive = weakref.ref(graph)
         steps[how] = lambda *args: step(alive(), *args)
     return steps[how]
+
+
+def _select_backend(op: Any, kernel: Callable[..., Any]) -> None:
+    """PyTorch's own choice knows a fixed list of devices."""
+    others = op.py_kernels[DispatchKey.BackendSelect]
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        here = rng_prims.get_device(args, kwargs) == type_name  # type: ignore[no-untyped-call]
+        return (kernel if here else others)(*args, **kwargs)
+
+    op.py_kernels[DispatchKey.BackendSelect] = run
+
+
+def _run_and_save_rng_state(op: Graph, *args: Any, **kwargs: Any) -> Any:
+    return device_module.get_rng_state(), op(*args, **kwargs)
+
+
+def _run_with_rng_state(rng_state: Tensor, op: Graph, *args: Any, **kwargs: Any) -> Any:
+    behind = device_module.get_rng_state()
+    device_module.set_rng_state(rng_state)
+    try:
+        return op(*args, **kwargs)
+    finally:
+        device_module.set_rng_state(behind)

@@ -28,6 +28,7 @@ from torch_xla._internal import (
     plugins,
     script_modules,
     sharing,
+    torch_compile,
 )
 from torch_xla._internal.devices import device_index, type_name
 
@@ -54,7 +55,7 @@ def install() -> None:
     _accept_optimizers()
     _number_fake_devices()
     higher_order.install()
-    _compile_by_default()
+    torch_compile.install()
     libraries.install()
     torch.Tensor.xla = _tensor_xla  # type: ignore[attr-defined]
     torch.nn.Module.xla = _module_xla  # type: ignore[attr-defined]
@@ -190,23 +191,6 @@ def _exchange_parameters(switch: bool) -> Iterator[None]:
         yield
     finally:
         torch.__future__.set_swap_module_params_on_conversion(before)
-
-
-def _compile_by_default() -> None:
-    """`torch.compile` without a backend means `openxla` for graphs with tensors of the device, for
-    which PyTorch's own compiler has no code."""
-    wrapper: Any = torch._TorchCompileInductorWrapper
-    original = wrapper.__call__
-
-    @functools.wraps(original)
-    def compile_graph(self: Any, graph: torch.fx.GraphModule, inputs: Any, **options: Any) -> Any:
-        from torch_xla.core.dynamo_bridge import is_of_the_device
-
-        if is_of_the_device(graph):
-            return torch._dynamo.lookup_backend("openxla")(graph, inputs)
-        return original(self, graph, inputs, **options)
-
-    wrapper.__call__ = compile_graph
 
 
 def _swap_tensors(first: torch.Tensor, second: torch.Tensor) -> None:
