@@ -15,6 +15,15 @@ elseif(test_sources)
     precompile_header(aten_test_objects cmake/aten_pch.h)
     target_sources(torch_xla_tests PRIVATE $<TARGET_OBJECTS:aten_test_objects>)
   endif()
+  # An executable at a fixed address, as Debian's own Python is one: what code sees of functions is
+  # different there. It is enough that one file takes their addresses.
+  target_link_options(torch_xla_tests PRIVATE -no-pie)
+  add_library(allocating_test_library MODULE tests/plugins/loaded/allocating.cpp)
+  set_source_files_properties(src/pjrt/imports_test.cpp PROPERTIES
+    COMPILE_OPTIONS "-fno-pie;-fno-pic"
+    COMPILE_DEFINITIONS "IMPORTS_TEST_LIBRARY=\"$<TARGET_FILE:allocating_test_library>\""
+    SKIP_UNITY_BUILD_INCLUSION ON)
+  add_dependencies(torch_xla_tests allocating_test_library)
   # Tests of lowering and programs want programs at once: those of tiers choose for themselves.
   # Every test that needs a plugin takes it from here; the suite of what a plugin must do runs a
   # second time, with the other one.

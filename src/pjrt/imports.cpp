@@ -8,6 +8,8 @@
 #include <atomic>
 #include <cstdint>
 #include <cstring>
+#include <utility>
+#include <vector>
 
 namespace torch_xla::pjrt {
 
@@ -87,6 +89,30 @@ void write_slot(const Image& image, uintptr_t address, void* function) {
   }
 }
 
+// What libraries get that call it: the first one has it that was loaded behind the executable. The
+// executable itself may have another address for it: where it lies at a fixed address, as Debian's
+// own Python does, and takes the function's, that is a stub in there, for all who ask.
+void* called_by_libraries(const char* name) {
+  void* executable = dlopen(nullptr, RTLD_NOW);
+  link_map* map = nullptr;
+  void* function = nullptr;
+  if (executable == nullptr || dlinfo(executable, RTLD_DI_LINKMAP, &map) != 0) {
+    return nullptr;
+  }
+  while (function == nullptr && (map = map->l_next) != nullptr) {
+    if (void* library = dlopen(map->l_name, RTLD_NOW | RTLD_NOLOAD)) {
+      function = dlsym(library, name);
+      dlclose(library);
+    }
+  }
+  dlclose(executable);
+  return function;
+}
+
+bool is_original(const char* name, const void* function) {
+  return function == dlsym(RTLD_DEFAULT, name) || function == called_by_libraries(name);
+}
+
 }  // namespace
 
 void redirect_imports(void* library, std::initializer_list<Redirection> redirections) {
@@ -96,6 +122,7 @@ void redirect_imports(void* library, std::initializer_list<Redirection> redirect
   }
   Image image = image_of(*map);
   dl_iterate_phdr(&find_protected, &image);
+  std::vector<std::pair<uintptr_t, void*>> slots;
   for (int table = 0; table < 2; ++table) {
     const size_t count = image.relocation_bytes[table] / sizeof(ElfW(Rela));
     for (size_t i = table == 0 ? image.relative : 0; i < count; ++i) {
@@ -103,12 +130,18 @@ void redirect_imports(void* library, std::initializer_list<Redirection> redirect
       const char* name = image.names + image.symbols[ELF64_R_SYM(relocation.r_info)].st_name;
       const uintptr_t address = image.base + relocation.r_offset;
       for (const Redirection& redirection : redirections) {
-        if (std::strcmp(name, redirection.name) == 0 &&
-            *reinterpret_cast<void**>(address) == dlsym(RTLD_DEFAULT, name)) {
-          write_slot(image, address, redirection.function);
+        if (std::strcmp(name, redirection.name) != 0) {
+          continue;
         }
+        if (!is_original(name, *reinterpret_cast<void**>(address))) {
+          return;
+        }
+        slots.emplace_back(address, redirection.function);
       }
     }
+  }
+  for (const auto& [address, function] : slots) {
+    write_slot(image, address, function);
   }
 }
 
