@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from process import output_of
 from torch import Tensor, nn
+from torch_xla.experimental.assume_pure import assume_pure
 from torch_xla.experimental.pure_training import trace_training
 
 
@@ -126,3 +127,18 @@ def test_accelerate_and_what_is_undone() -> None:
 def test_what_is_no_optimizer_is_named() -> None:
     with pytest.raises(TypeError, match="trace_training needs optimizers, received list"):
         trace_training(nn.Linear(2, 2), [])
+
+
+def test_an_encoder_with_padding_reads_nothing() -> None:
+    """PyTorch's asks whether the mask is one of lengths, before it asks for the device."""
+    torch.manual_seed(0)
+    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), 2)
+    encoder.eval()
+    x = torch.randn(2, 7, 16)
+    padding = torch.arange(7)[None] >= torch.tensor([[7], [4]])
+    with torch.no_grad():
+        expected = encoder(x, src_key_padding_mask=padding)
+        encoder.to("xla")
+        pure = assume_pure(lambda x, padding: encoder(x, src_key_padding_mask=padding))
+        actual = pure(x.to("xla"), padding.to("xla")).cpu()
+    torch.testing.assert_close(actual[~padding], expected[~padding], rtol=1e-4, atol=1e-5)

@@ -208,3 +208,34 @@ def test_an_exception_at_any_line_leaves_everything_as_it_was() -> None:
     step(*data[11])
     assert optimizer.state[model[0].weight]["step"].item() == 3
     assert step.cache_info().traces == 1
+
+
+@pytest.mark.parametrize("how", ["argument", "parameter"])
+def test_leaves_that_a_step_makes_of_what_was_there(how: str) -> None:
+    """As attacks on inputs and on weights do: nobody asks for their gradients after the step."""
+    aliases: dict[str, Callable[[Tensor], Tensor]] = {
+        "detached": lambda x: x.detach(),
+        "data": lambda x: x.data,
+    }
+    for alias in aliases.values():
+
+        def make(alias: Callable[[Tensor], Tensor] = alias) -> tuple[nn.Module, Step]:
+            model = mlp()
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+            def step(x: Tensor, y: Tensor) -> Tensor:
+                weight = model[0].weight
+                leaf = alias(x if how == "argument" else weight).requires_grad_()
+                hidden = F.linear(leaf, weight) if how == "argument" else F.linear(x, leaf)
+                hidden.square().mean().backward()
+                shift = 0.1 * leaf.grad.sign()
+                optimizer.zero_grad()
+                x = x + shift if how == "argument" else x + shift.mean()
+                loss = F.cross_entropy(model(x), y)
+                loss.backward()
+                optimizer.step()
+                return loss
+
+            return model, step
+
+        check_same(make, batches(5), traces=1)

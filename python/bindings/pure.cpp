@@ -414,6 +414,12 @@ at::Tensor find_held(const std::function<bool(const at::Tensor&)>& wanted) {
   return {};
 }
 
+bool is_held(const at::Tensor& tensor) {
+  py::gil_scoped_acquire gil;
+  PyObject* object = tensor.unsafeGetTensorImpl()->pyobj_slot()->load_pyobj();
+  return object != nullptr && Py_REFCNT(object) > 1;  // the tensor's own
+}
+
 // Random numbers of the running trace come from this state.
 void use_rng_state(const at::Tensor& state) {
   TraceScope* scope = current_scope();
@@ -428,6 +434,7 @@ void use_rng_state(const at::Tensor& state) {
 void bind_pure(py::module& m) {
   set_garbage_collector(&collect_garbage);
   set_held_finder(&find_held);
+  set_held_check(&is_held);
   py::class_<PureCacheInfo>(m, "PureCacheInfo")
       .def_readonly("hits", &PureCacheInfo::hits)
       .def_readonly("misses", &PureCacheInfo::misses)

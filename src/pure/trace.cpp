@@ -29,6 +29,7 @@ namespace {
 
 std::atomic<void (*)()> garbage_collector{nullptr};
 std::atomic<HeldFinder> held_finder{nullptr};
+std::atomic<bool (*)(const at::Tensor&)> held_check{nullptr};
 
 // Casts that autocast keeps would outlive the trace.
 class WithoutAutocastCache {
@@ -247,6 +248,10 @@ class Tracer {
       leaves.push_back({trace_.arguments[marked], arguments_[marked].grad()});
     }
     for (const TraceScope::Leaf& leaf : leaves) {
+      if (is_of_this_call(leaf.tensor)) {
+        leaf.tensor.mutable_grad() = leaf.gradient;
+        continue;
+      }
       const at::Tensor& now = leaf.tensor.grad();
       Trace::Leaf learnt{place_of_gradient(leaf.tensor), leaf.gradient};
       learnt.changed = !now.is_same(leaf.gradient);
@@ -257,6 +262,21 @@ class Tracer {
       }
       trace_.leaves.push_back(std::move(learnt));
     }
+  }
+
+  // `x.detach().requires_grad_()` of what was there before: the next call makes another one, and
+  // nobody can ask this one for its gradient.
+  bool is_of_this_call(const at::Tensor& leaf) const {
+    auto is_leaf = [&](const at::Tensor& other) { return other.is_same(leaf); };
+    auto has_leaf = [&](const Tensors& tensors) {
+      return std::any_of(tensors.begin(), tensors.end(), is_leaf);
+    };
+    if (has_leaf(trace_.arguments) || has_leaf(trace_.results)) {
+      return false;
+    }
+    auto* is_held = held_check.load();
+    const bool is_alias = leaf.has_storage() && leaf.storage().use_count() > 1;
+    return is_made_of_argument(trace_, leaf) || (is_alias && is_held != nullptr && !is_held(leaf));
   }
 
   PureEntry::Place place_of_gradient(const at::Tensor& leaf) const {
@@ -495,6 +515,8 @@ class Tracer {
 void set_garbage_collector(void (*collect)()) { garbage_collector = collect; }
 
 void set_held_finder(HeldFinder find_held) { held_finder = find_held; }
+
+void set_held_check(bool (*is_held)(const at::Tensor&)) { held_check = is_held; }
 
 std::shared_ptr<PureEntry> trace_function(const std::string& name,
                                           const std::shared_ptr<PureCallee>& callee,

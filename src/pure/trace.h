@@ -21,5 +21,7 @@ void set_garbage_collector(void (*collect)());
 // end knows. Set once; without one whatever is alive is held.
 using HeldFinder = at::Tensor (*)(const std::function<bool(const at::Tensor&)>& wanted);
 void set_held_finder(HeldFinder find_held);
+// Whether anybody but the C++ side holds the tensor. Set once; without one all are held.
+void set_held_check(bool (*is_held)(const at::Tensor& tensor));
 
 }  // namespace torch_xla

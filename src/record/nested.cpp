@@ -19,6 +19,9 @@ void refuse(const c10::OperatorHandle& op, torch::jit::Stack* /*stack*/) {
   TORCH_CHECK_NOT_IMPLEMENTED(false, kSentence, " (in ", op.operator_name(), ")");
 }
 
+// Whether a mask could become lengths: nn.TransformerEncoder asks before it asks for the device.
+bool is_left_aligned(const at::Tensor& /*x*/, const at::Tensor& /*mask*/) { return false; }
+
 // Of CPU tensors, for a device.
 at::Tensor make_on_cpu(at::TensorList list, std::optional<at::ScalarType> dtype,
                        std::optional<c10::Layout> layout, std::optional<c10::Device> device,
@@ -40,6 +43,7 @@ void register_nested_tensors(torch::Library& m) {
                             "_nested_from_padded", "_nested_view_from_buffer"}) {
     m.impl(maker, torch::CppFunction::makeFromBoxedFunction<&refuse>());
   }
+  m.impl("_nested_tensor_from_mask_left_aligned", &is_left_aligned);
 }
 
 }  // namespace torch_xla
