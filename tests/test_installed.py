@@ -298,3 +298,22 @@ def test_other_versions_of_libraries_can_be_imported(
         f"{first}\nimport torch, transformers.utils\nprint(torch.ones(1, device='xla').item())"
     )
     assert fresh_python(program, PYTHONPATH=str(tmp_path)) == "1.0"
+
+
+def test_a_file_that_hides_a_package_is_named(tmp_path: Path) -> None:
+    """What beginners call their first scripts."""
+
+    def errors_of(program: str) -> str:
+        command = [sys.executable, "-c", program]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        return done.stderr
+
+    mine = tmp_path / "torch_xla.py"
+    mine.write_text("import torch")
+    said = errors_of("import torch; assert torch.ones(2).sum() == 2")
+    assert f"'xla' is not available: {mine} hides the package torch_xla" in said
+    assert "Traceback" not in said
+    mine.unlink()
+    (tmp_path / "torch.py").write_text("")
+    said = errors_of("import torch_xla")
+    assert f"ImportError: {tmp_path / 'torch.py'} is not PyTorch and hides it" in said

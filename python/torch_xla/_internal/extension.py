@@ -19,6 +19,8 @@ def load() -> None:
 
 def _check_pytorch() -> None:
     """Before loading: with another PyTorch it could load, and then crash."""
+    if not hasattr(torch, "__version__"):
+        raise ImportError(f"{torch.__file__} is not PyTorch and hides it: give it another name")
     installed = str(torch.__version__)
     if installed.partition("+")[0] != TORCH_VERSION:
         raise ImportError(
@@ -32,11 +34,11 @@ def _cause() -> str:
     if _google_torch_xla_installed():
         return (
             "Google's `torch_xla` and `torch-pjrt` are both installed and write to the same "
-            "folder. Run `pip uninstall -y torch_xla torch-pjrt`, then `pip install torch-pjrt`."
+            "folder. Run `pip uninstall -y torch_xla torch-pjrt`, then install torch-pjrt again."
         )
     if importlib.util.find_spec("torch_xla._XLAC") is None:
-        return "the extension module is missing. Reinstall with `pip install torch-pjrt`."
-    return "see the error above. Reinstall with `pip install --force-reinstall torch-pjrt`."
+        return "the extension module is missing. Install torch-pjrt again."
+    return "see the error above. Install torch-pjrt again, with `pip install --force-reinstall`."
 
 
 def _google_torch_xla_installed() -> bool:
