@@ -556,3 +556,11 @@ def test_a_checkpointed_module_with_a_step_closure(kind: str) -> None:
     assert seen and seen == pytest.approx([total] * len(seen), rel=1e-5)
     for parameter, gradient in zip(layer.parameters(), expected, strict=True):
         torch.testing.assert_close(parameter.grad.cpu(), gradient)
+
+
+def test_a_device_is_named_as_pytorch_names_it() -> None:
+    assert torch_xla.device("xla") == torch_xla.device(torch.device("xla:0")) == torch_xla.device(0)
+    with pytest.raises(ValueError, match="expected an xla device, got 'cuda:0': write 'xla'"):
+        torch_xla.device("cuda:0")
+    with pytest.raises(IndexError, match="there is no device xla:7"):
+        torch_xla.device("xla:7")

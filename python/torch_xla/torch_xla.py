@@ -10,8 +10,8 @@ from torch_xla._internal import compiling, rng, step_closures
 from torch_xla._internal.devices import device_index, existing_device
 
 
-def device(index: int | None = None) -> torch.device:
-    """The device `xla:index`, or the current one."""
+def device(index: torch.device | str | int | None = None) -> torch.device:
+    """The device `xla:index`, or the current one. A name, "xla:1", says it as well."""
     return existing_device(index)
 
 

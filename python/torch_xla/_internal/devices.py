@@ -23,10 +23,11 @@ class DeviceIndexError(RuntimeError, IndexError):
     """There is no such device. An IndexError too, which PyTorch/XLA raises."""
 
 
-def existing_device(index: "int | None") -> torch.device:
-    """`xla:index`, checked; the current device for None, without starting the client."""
-    if index is None:
+def existing_device(device: "torch.device | str | int | None") -> torch.device:
+    """`xla:device`, checked; the current device for None, without starting the client."""
+    if device is None:
         return torch.device(type_name, _XLAC.current_device())
+    index = device_index(device)
     count = _XLAC.device_count_hint()
     if not 0 <= index < count:
         if _XLAC.spmd_enabled():
