@@ -192,23 +192,28 @@ def test_autocast(mode: bool) -> None:
     torch.testing.assert_close(actual.cpu(), expected.cpu(), rtol=0.05, atol=0.05)
 
 
+def linear_step(device: str, optimize: Optimizer) -> tuple[Step, torch.optim.Optimizer]:
+    torch.manual_seed(0)
+    model = nn.Linear(4, 2).to(device)
+    optimizer = optimize(model.parameters())
+    x = torch.ones(3, 4, device=device)
+
+    def step() -> Tensor:
+        optimizer.zero_grad()
+        loss = model(x).square().sum()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step, optimizer
+
+
 def test_a_whole_step_with_counts_on_the_cpu_without_aot_autograd(mode: bool) -> None:
     """An Adam that was not compiled from the first keeps its step counts there, as attributes of
     the graph."""
     counts = []
     for device in ("cpu", "xla"):
-        torch.manual_seed(0)
-        model = nn.Linear(4, 2).to(device)
-        optimizer = adam(model.parameters())
-        x = torch.ones(3, 4, device=device)
-
-        def step(model: nn.Module = model, optimizer: Any = optimizer, x: Tensor = x) -> Tensor:
-            optimizer.zero_grad()
-            loss = model(x).square().sum()
-            loss.backward()
-            optimizer.step()
-            return loss
-
+        step, optimizer = linear_step(device, adam)
         step()
         if device == "xla":
             step = torch.compile(step, backend="openxla_eval")
@@ -223,19 +228,8 @@ def test_an_optimizer_counts_its_steps_on_the_device(fresh: None, name: str) -> 
     """As on CUDA. With a schedule, whose rates are inputs of the graph."""
     losses = []
     for device in ("cpu", "xla"):
-        torch.manual_seed(0)
-        model = nn.Linear(4, 2).to(device)
-        optimizer = getattr(torch.optim, name)(model.parameters(), lr=0.05)
+        step, optimizer = linear_step(device, lambda p: getattr(torch.optim, name)(p, lr=0.05))
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 10)
-        x = torch.ones(3, 4, device=device)
-
-        def step(model: nn.Module = model, optimizer: Any = optimizer, x: Tensor = x) -> Tensor:
-            optimizer.zero_grad()
-            loss = model(x).square().sum()
-            loss.backward()
-            optimizer.step()
-            return loss
-
         if device == "xla":
             step = torch.compile(step, backend="openxla")
         losses.append([])
