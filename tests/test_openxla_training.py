@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch_xla
 from models import GPT, GPTConfig
+from steps import batches, step_of
 from tiny import MODELS, loss_of
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -194,18 +195,10 @@ def test_autocast(mode: bool) -> None:
 
 def linear_step(device: str, optimize: Optimizer) -> tuple[Step, torch.optim.Optimizer]:
     torch.manual_seed(0)
-    model = nn.Linear(4, 2).to(device)
+    model = nn.Linear(6, 3).to(device)
     optimizer = optimize(model.parameters())
-    x = torch.ones(3, 4, device=device)
-
-    def step() -> Tensor:
-        optimizer.zero_grad()
-        loss = model(x).square().sum()
-        loss.backward()
-        optimizer.step()
-        return loss
-
-    return step, optimizer
+    step, batch = step_of(model, optimizer), [part.to(device) for part in batches(1)[0]]
+    return lambda: step(*batch), optimizer
 
 
 def test_a_whole_step_with_counts_on_the_cpu_without_aot_autograd(mode: bool) -> None:

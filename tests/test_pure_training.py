@@ -239,3 +239,18 @@ def test_leaves_that_a_step_makes_of_what_was_there(how: str) -> None:
             return model, step
 
         check_same(make, batches(5), traces=1)
+
+
+def test_a_leaf_that_the_caller_keeps_has_its_gradient() -> None:
+    kept = []
+
+    def step(x: Tensor) -> Tensor:
+        kept.append(x.detach().requires_grad_())
+        loss = (kept[-1] * x).square().sum()
+        loss.backward()
+        return loss.detach()
+
+    run = assume_pure(step)
+    for i in range(3):
+        run(torch.full((4,), float(i), device="xla"))
+        assert kept[-1].grad.tolist() == [2.0 * i**3] * 4

@@ -396,7 +396,12 @@ void collect_garbage() {
   py::module_::import("gc").attr("collect")();
 }
 
-// An object's references: of the list of all, of the tensor to what stands for it, of its holders.
+// A tensor's object has references of ours, of the tensor while C++ has it, too, and of its
+// holders.
+bool has_holders(PyObject* object, const at::Tensor& tensor, Py_ssize_t ours) {
+  return Py_REFCNT(object) > ours + (tensor.use_count() > 1 ? 1 : 0);
+}
+
 at::Tensor find_held(const std::function<bool(const at::Tensor&)>& wanted) {
   py::gil_scoped_acquire gil;
   const py::list objects = py::module_::import("gc").attr("get_objects")();
@@ -406,8 +411,7 @@ at::Tensor find_held(const std::function<bool(const at::Tensor&)>& wanted) {
       continue;
     }
     const at::Tensor& tensor = THPVariable_Unpack(object);
-    const Py_ssize_t own = tensor.defined() && tensor.use_count() > 1 ? 2 : 1;
-    if (tensor.defined() && Py_REFCNT(object) > own && wanted(tensor)) {
+    if (tensor.defined() && has_holders(object, tensor, 1) && wanted(tensor)) {  // the list's
       return tensor;
     }
   }
@@ -417,7 +421,7 @@ at::Tensor find_held(const std::function<bool(const at::Tensor&)>& wanted) {
 bool is_held(const at::Tensor& tensor) {
   py::gil_scoped_acquire gil;
   PyObject* object = tensor.unsafeGetTensorImpl()->pyobj_slot()->load_pyobj();
-  return object != nullptr && Py_REFCNT(object) > 1;  // the tensor's own
+  return object != nullptr && has_holders(object, tensor, 0);
 }
 
 // Random numbers of the running trace come from this state.

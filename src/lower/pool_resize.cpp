@@ -134,10 +134,11 @@ Taps make_nearest(LowerContext&, int64_t in, int64_t out, double given, size_t) 
   return {{nearest_elements(in, out, given, kind), std::nullopt}};
 }
 
+bool is_of_bytes(LowerContext& c) { return c10::isIntegralType(c.output(0).dtype, false); }
+
 // Bytes are weighted as floats.
 DType weighted_dtype(LowerContext& c) {
-  const DType dtype = c.output(0).dtype;
-  return c10::isIntegralType(dtype, false) ? DType::Float : compute_dtype(dtype);
+  return is_of_bytes(c) ? DType::Float : compute_dtype(c.output(0).dtype);
 }
 
 Taps make_linear(LowerContext& c, int64_t in, int64_t out, double given, size_t align) {
@@ -154,14 +155,13 @@ Taps make_cubic(LowerContext& c, int64_t in, int64_t out, double given, size_t a
 template <MakeTaps make_taps, bool aligns>
 void lower_resize(LowerContext& c) {
   const Dims& out = c.output(0).sizes;
-  const bool bytes = c10::isIntegralType(c.output(0).dtype, false);
   Val x = c.tensor_as(0, weighted_dtype(c));
   Dims in = x.dims();
   for (int64_t dim = 2; dim < x.rank(); ++dim) {
     size_t scale = (aligns ? 3 : 2) + static_cast<size_t>(dim - 2);
     x = resize(c.b, x, dim, make_taps(c, in[dim], out[dim], c.real_or(scale, 0), 2));
   }
-  if (bytes) {
+  if (is_of_bytes(c)) {
     x = minimum(maximum(Expr(c.b, c.b.unary("floor", (Expr(c.b, x) + 0.5).value())), 0.0), 255.0)
             .value();
   }
@@ -194,8 +194,8 @@ template <LowerFunction elsewhere>
 void large_on_host(LowerContext& c) {
   constexpr int64_t kWorthACall = 1 << 12;  // elements of the larger side
   const int64_t given = c10::multiply_integers(c.signature().operands[0].sizes);
-  const bool worthwhile = c10::isIntegralType(c.output(0).dtype, false) ||
-                          std::max(given, c.output(0).frame.numel()) >= kWorthACall;
+  const bool worthwhile =
+      is_of_bytes(c) || std::max(given, c.output(0).frame.numel()) >= kWorthACall;
   worthwhile ? host_or<elsewhere>(c) : elsewhere(c);
 }
 

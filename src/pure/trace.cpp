@@ -164,9 +164,7 @@ class Tracer {
     }
     if (result.is_view()) {
       const at::Tensor base(result._base());
-      auto is_base = [&](const at::Tensor& argument) { return argument.is_same(base); };
-      if (base.is_leaf() && is_made_of_argument(trace_, base) &&
-          std::none_of(trace_.arguments.begin(), trace_.arguments.end(), is_base)) {
+      if (base.is_leaf() && is_made_of_argument(trace_, base) && argument_of(base) < 0) {
         return true;
       }
     }
@@ -267,25 +265,26 @@ class Tracer {
   // `x.detach().requires_grad_()` of what was there before: the next call makes another one, and
   // nobody can ask this one for its gradient.
   bool is_of_this_call(const at::Tensor& leaf) const {
-    auto is_leaf = [&](const at::Tensor& other) { return other.is_same(leaf); };
-    auto has_leaf = [&](const Tensors& tensors) {
-      return std::any_of(tensors.begin(), tensors.end(), is_leaf);
-    };
-    if (has_leaf(trace_.arguments) || has_leaf(trace_.results)) {
-      return false;
-    }
+    auto is_leaf = [&](const at::Tensor& result) { return result.is_same(leaf); };
     auto* is_held = held_check.load();
-    const bool is_alias = leaf.has_storage() && leaf.storage().use_count() > 1;
-    return is_made_of_argument(trace_, leaf) || (is_alias && is_held != nullptr && !is_held(leaf));
+    return is_held != nullptr && leaf.has_storage() && leaf.storage().use_count() > 1 &&
+           argument_of(leaf) < 0 &&
+           std::none_of(trace_.results.begin(), trace_.results.end(), is_leaf) && !is_held(leaf);
+  }
+
+  // Which argument it is, or -1.
+  int32_t argument_of(const at::Tensor& tensor) const {
+    for (size_t i = 0; i < trace_.arguments.size(); ++i) {
+      if (trace_.arguments[i].is_same(tensor)) {
+        return static_cast<int32_t>(i);
+      }
+    }
+    return -1;
   }
 
   PureEntry::Place place_of_gradient(const at::Tensor& leaf) const {
-    for (size_t i = 0; i < trace_.arguments.size(); ++i) {
-      if (trace_.arguments[i].is_same(leaf)) {
-        return {{}, static_cast<int32_t>(i), true};
-      }
-    }
-    return {leaf, -1, true};
+    const int32_t argument = argument_of(leaf);
+    return {argument < 0 ? leaf : at::Tensor(), argument, true};
   }
 
   void check_gradient(const at::Tensor& gradient) const {
