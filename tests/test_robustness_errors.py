@@ -1,6 +1,7 @@
 """Mistakes raise at the user's line, in PyTorch's words, and the next step works."""
 
 import inspect
+import os
 import threading
 import traceback
 import warnings
@@ -144,6 +145,14 @@ def test_wrong_device_index() -> None:
     with pytest.raises(RuntimeError, match="63"):
         torch_xla.device(63)
     works_afterwards()
+
+
+def test_a_file_whose_name_is_no_text() -> None:
+    namespace: dict[str, object] = {}
+    code = compile("def add(x):\n    return (x + 1).tolist()", os.fsdecode(b"of_\xff.py"), "exec")
+    exec(code, {}, namespace)
+    assert namespace["add"](torch.ones(2, device="xla")) == [2, 2]  # type: ignore[operator]
+    assert torch_xla.debug.recompiles(show=False)[-1].file == r"of_\udcff.py"
 
 
 def test_exception_in_the_middle_of_a_step() -> None:

@@ -1,7 +1,6 @@
 """What the device was asked to do, read from the metrics: tests count work, not only values."""
 
 from dataclasses import dataclass, fields
-from typing import Self
 
 import torch_xla.debug.metrics as metrics
 
@@ -41,7 +40,7 @@ class Work:
     device_to_host: int
 
     @classmethod
-    def so_far(cls) -> Self:
+    def so_far(cls) -> "Work":
         return cls(
             executions=samples("ExecuteTime"),
             compilations=counter("UncachedCompile"),

@@ -1,19 +1,9 @@
 // Tells the core which Python line is recording.
 #include "bindings.h"
-
-// Frames are read as the interpreter keeps them where that is known to work; through objects and
-// under its lock elsewhere.
-#if PY_VERSION_HEX >= 0x030B0000 && PY_VERSION_HEX < 0x030C0000
-#define TORCH_XLA_READS_FRAMES
-#define Py_BUILD_CORE
-#include <internal/pycore_frame.h>
-#undef Py_BUILD_CORE
-#endif
+#include "frames.h"
 
 #include "base/env.h"
 #include "base/location.h"
-
-#include <frameobject.h>
 
 #include <algorithm>
 #include <atomic>
@@ -26,12 +16,22 @@ namespace torch_xla {
 
 namespace {
 
+// Names of files may hold bytes that are no text; they are told as Python shows them.
+std::string readable(PyObject* name) {
+  auto bytes = pybind11::reinterpret_steal<pybind11::bytes>(
+      PyUnicode_AsEncodedString(name, "utf-8", "backslashreplace"));
+  if (!bytes) {
+    throw pybind11::error_already_set();
+  }
+  return bytes;
+}
+
 constexpr const char* kLibraries[] = {"/torch/", "/torch_xla/", "/IPython/", "/ipykernel/"};
 
 // Code objects of PyTorch, of this package, of what runs and prints a notebook's cells and of
 // frozen importers are not the user's; what was typed at a prompt is.
 bool is_library_code(PyCodeObject* code) {
-  const std::string file = PyUnicode_AsUTF8(code->co_filename);
+  const std::string file = readable(code->co_filename);
   if (file.starts_with("<")) {
     return file != "<stdin>" && !file.starts_with("<ipython-input-");
   }
@@ -71,12 +71,19 @@ KnownCode& lookup(PyCodeObject* code) {
   return it->second;
 }
 
+std::string function_name(const PyCodeObject* code) {
+#if PY_VERSION_HEX >= 0x030B0000
+  return readable(code->co_qualname);
+#else
+  return readable(code->co_name);
+#endif
+}
+
 uint32_t location_in(PyCodeObject* code, KnownCode& known, int offset) {
   auto [it, inserted] = known.locations.try_emplace(offset, 0);
   if (inserted) {
-    it->second =
-        intern_location({PyUnicode_AsUTF8(code->co_filename), PyCode_Addr2Line(code, offset),
-                         PyUnicode_AsUTF8(code->co_qualname)});
+    it->second = intern_location(
+        {readable(code->co_filename), PyCode_Addr2Line(code, offset), function_name(code)});
   }
   return it->second;
 }
@@ -116,16 +123,15 @@ uint32_t learn_location(PyCodeObject* code, int offset) {
   return known.library ? kLibrary : location_in(code, known, offset);
 }
 
-// A thread's own frames stand still while it is here, and keep their code alive: reading them needs
-// no lock.
 uint32_t location_of_frames(const PyThreadState* thread) {
   thread_local RecentPlaces recent;
-  for (const _PyInterpreterFrame* frame = thread->cframe->current_frame; frame != nullptr;
-       frame = frame->previous) {
-    const int offset = _PyInterpreterFrame_LASTI(frame) * static_cast<int>(sizeof(_Py_CODEUNIT));
-    RecentPlaces::Place& place = recent.find(frame->f_code, offset);
-    if (place.code != frame->f_code || place.offset != offset) {
-      place = {frame->f_code, offset, learn_location(frame->f_code, offset)};
+  for (frames::Frame* frame = frames::innermost(thread); frame != nullptr;
+       frame = frames::caller(frame)) {
+    PyCodeObject* code = frames::code(frame);
+    const int offset = frames::offset(frame);
+    RecentPlaces::Place& place = recent.find(code, offset);
+    if (place.code != code || place.offset != offset) {
+      place = {code, offset, learn_location(code, offset)};
     }
     if (place.location != kLibrary) {
       return place.location;
@@ -136,6 +142,7 @@ uint32_t location_of_frames(const PyThreadState* thread) {
 
 #else
 
+// Through objects, and under the interpreter's lock.
 uint32_t location_of_frames(const PyThreadState*) {
   pybind11::gil_scoped_acquire gil;
   PyFrameObject* frame = PyThreadState_GetFrame(PyThreadState_Get());

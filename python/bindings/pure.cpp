@@ -247,8 +247,11 @@ class PythonPureFunction {
       if (PyCell_Check(container.ptr())) {
         return PyCell_GET(container.ptr());
       }
-#if PY_VERSION_HEX < 0x030C0000  // later dictionaries do not tell
+#if PY_VERSION_HEX < 0x030D0000  // later dictionaries do not tell
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
       const uint64_t now = reinterpret_cast<PyDictObject*>(container.ptr())->ma_version_tag;
+#pragma GCC diagnostic pop
       if (now == std::exchange(version_, now)) {
         return held_;
       }

@@ -6,7 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import torch
 
@@ -77,7 +77,7 @@ class Compiled:
             )
         return _compiled_callable(target, self.function(_name_of(target)))
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "Compiled":
         if self._assume_pure:
             raise TypeError(
                 "torch_xla.compile(assume_pure=True) decorates a function: a block of "

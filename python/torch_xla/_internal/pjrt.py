@@ -4,9 +4,10 @@ On the CPU platform as many processes as CPU_NUM_DEVICES says, of one device eac
 one.
 """
 
-import concurrent.futures
+import contextlib
 import multiprocessing
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from typing import Any, TypeVar
 
 from torch_xla import runtime
@@ -32,8 +33,12 @@ def run_multiprocess(
     count = xla_multiprocessing.process_count()
     port = get_free_tcp_ports()[0]
     context = multiprocessing.get_context(start_method)
-    with concurrent.futures.ProcessPoolExecutor(count, context, max_tasks_per_child=1) as pool:
-        calls = [pool.submit(_call, i, count, port, fn, args, kwargs) for i in range(count)]
+    with contextlib.ExitStack() as processes:
+        executors = [ProcessPoolExecutor(1, context) for _ in range(count)]
+        calls = [
+            processes.enter_context(executor).submit(_call, ordinal, count, port, fn, args, kwargs)
+            for ordinal, executor in enumerate(executors)
+        ]
         return {ordinal: call.result() for ordinal, call in enumerate(calls)}
 
 

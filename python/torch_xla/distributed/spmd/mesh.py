@@ -233,7 +233,8 @@ def _in_slice(devices: list[dict[str, Any]], shape: tuple[int, ...]) -> "np.ndar
             return physical.reshape(shape)
         taken = [*chosen, *taken]
         free = [axis for axis in free if axis not in chosen]
-    return physical.transpose(*free, *taken).reshape(shape)
+    ordered: np.ndarray = physical.transpose(*free, *taken).reshape(shape)
+    return ordered
 
 
 def get_1d_mesh(axis_name: str | None = None) -> Mesh:
