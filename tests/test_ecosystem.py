@@ -199,16 +199,32 @@ def test_grad_scaler_skips_steps_that_overflow(kind):
     assert scaler.get_scale() == 4.0
 
 
-def test_syncfree_scaler_step_reads_nothing(counters):
+@pytest.mark.parametrize(
+    ("kind", "options"), [(syncfree.AdamW, {}), (torch.optim.SGD, {"use_zero_grad": True})]
+)
+def test_scaler_steps_that_read_nothing(counters, kind, options):
     weight = nn.Parameter(torch.ones(2, device=DEVICE))
-    optimizer = syncfree.AdamW([weight], lr=0.5)
-    scaler = torch_xla.amp.GradScaler()
+    optimizer = kind([weight], lr=0.5)
+    scaler = torch_xla.amp.GradScaler(**options)
     torch_xla.sync()
     scaler.scale(weight.sum()).backward()
     scaler.step(optimizer)
     scaler.update()
     torch_xla.sync()
     assert counters("TransferFromDeviceTime") == 0
+
+
+def test_scaler_takes_the_arguments_of_2_9_and_steps_with_zeros_where_gradients_overflow():
+    weight = nn.Parameter(torch.ones(2, device=DEVICE))
+    optimizer = torch.optim.SGD([weight], lr=0.5, momentum=0.5)
+    scaler = torch_xla.amp.GradScaler(4.0, 2.0, 0.25, 1, True, True)
+    for factor in (1.0, float("inf")):
+        optimizer.zero_grad()
+        scaler.scale((weight * factor).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    assert weight.tolist() == [0.25, 0.25]  # 1 - 0.5, and then half of that from the momentum
+    assert scaler.get_scale() == 2.0
 
 
 def test_clip_grad_norm():
