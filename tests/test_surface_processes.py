@@ -189,10 +189,10 @@ def test_data_parallel():
         assert isinstance(context, Context) and context.getattr_or("passes", list) is not None
         return [network(batch).sum().item() for batch in loader]
 
-    results = parallel(loop, batches)
+    results = parallel(loop, batches, 0)  # and the dimension of the batch, as in 2.9
     expected = [model(batch).sum().item() for batch in batches]
     assert sum(results, []) == pytest.approx(expected)
-    assert DataParallel(model, [])(loop, batches) == [pytest.approx(expected)]
+    assert DataParallel(model, [])(loop, batches, batchdim=0) == [pytest.approx(expected)]
     assert ThreadResult().result is None
 
     def fail(*_):

@@ -67,14 +67,16 @@ class DataParallel:
     def models(self) -> list[nn.Module]:
         return self._models
 
-    def __call__(self, loop_fn: Callable[..., Any], loader: Any, **kwargs: Any) -> list[Any]:
+    def __call__(
+        self, loop_fn: Callable[..., Any], loader: Any, batchdim: int = 0, **kwargs: Any
+    ) -> list[Any]:
         """Calls `loop_fn(model, device_loader, device, context)` for each device, in a thread of
         its own; the batches of `loader` are dealt to them in turn. Returns what they return, and
         raises what the first one that failed raised."""
         if not self._on_device:
             model, device, context = self._models[0], self._devices[0], self._contexts[0]
             return [loop_fn(model, loader, device, context, **kwargs)]
-        parallel = ParallelLoader(loader, self._devices, **self._loader_options)
+        parallel = ParallelLoader(loader, self._devices, batchdim, **self._loader_options)
         results = [ThreadResult() for _ in self._devices]
         threads = []
         for model, device, context, result in zip(
