@@ -53,6 +53,23 @@ if not ON_CPU and os.environ.get("SUITES_DEFAULT_DEVICE"):
     torch.Tensor.numpy = numpy_of  # type: ignore[assignment, method-assign]
     torch.Tensor.__array__ = array_of  # type: ignore[assignment, method-assign]
 
+if not ON_CPU and os.environ.get("SUITES_GENERATORS"):
+    import torch
+
+    made_generator = torch.Generator
+
+    class FollowsTheDevice(type):
+        def __call__(cls, device: Any = None) -> torch.Generator:
+            return made_generator(device or torch.get_default_device())
+
+        def __instancecheck__(cls, value: object) -> bool:
+            return isinstance(value, made_generator)
+
+    class GeneratorOfDevice(metaclass=FollowsTheDevice):
+        pass
+
+    torch.Generator = GeneratorOfDevice  # type: ignore[assignment, misc]
+
 if os.environ.get("SUITES_DEVICE_TYPES"):
     # PyTorch's own tests: those for the CPU, with all their expectations, are given the device.
     from torch.testing._internal import common_device_type
@@ -140,6 +157,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     else:
         names = set(PASSED.read_text().splitlines())
         chosen = [item for item in items if on_any_device(item.nodeid) in names]
+        cases = sys.modules.get("torch.testing._internal.common_utils")
+        if cases:  # without its setUp, its tearDown would take the default device for a leak
+            modes = torch._C._len_torch_function_stack()
+            cases.TestCase._prev_torch_function_mode_stack_len = modes
     config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
     items[:] = chosen
 

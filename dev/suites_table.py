@@ -24,7 +24,9 @@ class Suite:
     device_types: bool = False  # whether PyTorch makes its tests for each type of device
 
 
-PLAIN_LOADER = "accelerate reads `.device` of a plain `DataLoader` where the device is XLA"
+# A generator that is made without a device is the default device's, as its numbers are.
+GENERATORS = {"SUITES_GENERATORS": "1"}
+PLAIN_LOADER = "accelerate takes a plain `DataLoader` for its own where the device is XLA"
 
 SUITES = {
     "accelerate": Suite(
@@ -36,6 +38,7 @@ SUITES = {
             "test_can_unwrap_model": "its data are on the CPU; accelerate ignores `cpu=True` "
             "where torch_xla is installed",
             "test_can_pickle_dataloader": PLAIN_LOADER,
+            "stateful_dataloader": "accelerate has loaders of its own where the device is XLA",
             "test_skip_first_batches": PLAIN_LOADER,
         },
         tests_a_file=25,
@@ -67,6 +70,7 @@ SUITES = {
     ),
     "pytorch-image-models": Suite(
         "layers layers_drop layers_pool optim scheduler utils task",
+        theirs={"pool2d_reset": "`reset` makes its layer on the CPU, where no device is named"},
         environment={"TORCH_DEVICE": "{}"},
     ),
     "diffusers": Suite(
@@ -353,7 +357,15 @@ SUITES = {
     "pytorch-forecasting": Suite("tests/**/test_*.py", default_device=True, tests_a_file=3),
     "flair": Suite("tests/**/test_*.py", constants="flair.device", tests_a_file=40),
     "skorch": Suite("skorch/tests/**/test_*.py", default_device=True, tests_a_file=4),
-    "tianshou": Suite("test/base/test_*.py", default_device=True, tests_a_file=8),
+    "tianshou": Suite(
+        "test/base/test_*.py",
+        theirs={
+            "test_finite_": "its environments are forked processes, which the CPU alone allows",
+            "test_distribution_properties": "`torch.FloatTensor(…)` is the CPU's",
+        },
+        default_device=True,
+        tests_a_file=8,
+    ),
     "stable-baselines3": Suite("tests/test_*.py", default_device=True, tests_a_file=3),
     "entmax": Suite("entmax/test_*.py", default_device=True, tests_a_file=10),
     "higher": Suite("tests/test_*.py", default_device=True, tests_a_file=12),
@@ -361,6 +373,7 @@ SUITES = {
     "geoopt": Suite(
         "tests/test_*.py",
         arguments="-W ignore::DeprecationWarning",
+        environment=GENERATORS,
         default_device=True,
         tests_a_file=4,
     ),
@@ -454,6 +467,7 @@ SUITES = {
     "mmengine": Suite(
         """tests/test_hooks/test_*.py tests/test_model/test_*.py tests/test_optim/**/test_*.py
         tests/test_runner/test_*.py tests/test_structures/test_*.py""",
+        theirs={"with_runner": "its generator is the CPU's"},
         default_device=True,
         tests_a_file=3,
     ),
@@ -557,5 +571,178 @@ SUITES = {
         device_types=True,
         tests_a_file=40,
     ),
+    "torcheval": Suite(
+        "tests/metrics/functional/**/test_*.py",
+        theirs={
+            "test_with_randomized_data_getter": "its data are on the CPU by name",
+            "test_binary_f1_score_thresholding": "`torch.Tensor([…])` is the CPU's",
+        },
+        default_device=True,
+        tests_a_file=4,
+    ),
+    "funsor": Suite(
+        "test/test_*.py",
+        environment={"FUNSOR_BACKEND": "torch"},
+        default_device=True,
+        tests_a_file=10,
+    ),
+    "lightly": Suite(
+        "tests/loss/test_*.py tests/models/**/test_*.py",
+        theirs={"test_swav_frozen": "its data are on the CPU by name"},
+        default_device=True,
+        tests_a_file=3,
+    ),
+    "pypose": Suite(
+        "tests/**/test_*.py",
+        theirs={
+            "test_bsplilne": "its poses are on the CPU by name",
+            "test_parameter_dispatch": "its generator is the CPU's",
+            "test_epnp": "`torch.Tensor([…])` makes its pose on the CPU",
+        },
+        default_device=True,
+        tests_a_file=8,
+    ),
+    "theseus": Suite(
+        "tests/theseus_tests/**/test_*.py torchlie/tests/test_*.py torchkin/tests/test_*.py",
+        source=". torchlie torchkin",
+        theirs={
+            "test_sparse_mv_cpu": "it tests the CPU by name",
+            "inconsistent with objective's": "its objective is on the CPU by name",
+        },
+        without=("embodied", "nonlinear", "linearization", "dlm_", "pgo_"),
+        environment=GENERATORS,
+        default_device=True,
+        tests_a_file=4,
+    ),
+    # without the `__init__.py` of its folder, which hides the package
+    "roma": Suite("test/test_*.py", default_device=True, tests_a_file=12),
+    "pytorch3d": Suite(
+        """rotation_conversions transforms so3 se3 camera_conversions camera_utils struct_utils
+        common_linear_with_repeat harmonic_embedding laplacian_matrices acos_linear_extrapolation
+        vert_align points_normals""",
+        theirs={
+            "test_transform_points_eps": "`torch.FloatTensor([…])` is the CPU's",
+            "TestTranslate": "pytorch3d makes transforms on the CPU where no device is named",
+            "TestScale": "pytorch3d makes transforms on the CPU where no device is named",
+        },
+        environment=GENERATORS,
+        default_device=True,
+        tests_a_file=8,
+    ),
+    "composer": Suite(
+        "tests/algorithms/test_*.py tests/metrics/test_*.py tests/test_loss*.py",
+        theirs={"test_map_imperfect": "`torch.Tensor([…])` is the CPU's"},
+        environment=GENERATORS,
+        default_device=True,
+        tests_a_file=3,
+    ),
+    "gluonts": Suite(
+        "test/torch/distribution/test_*.py test/torch/modules/test_*.py test/torch/*/test_*.py",
+        source="src",
+        theirs={
+            "test_cdf_quantile_consistency": "`torch.Tensor([…])` is the CPU's",
+            "test_values": "`torch.Tensor([…])` is the CPU's",
+            "test_neg_binomial": "PyTorch's `RandomSampler` has a generator of the CPU",
+        },
+        default_device=True,
+        tests_a_file=4,
+    ),
+    "deepchem": Suite(
+        """models/tests/layers models/tests/losses models/tests/optimizers
+        models/torch_models/tests/chemception_layers models/torch_models/tests/dag_layers
+        models/torch_models/tests/flows models/torch_models/tests/grover_layers
+        models/torch_models/tests/molgan_layers models/torch_models/tests/hnn
+        models/torch_models/tests/readout models/torch_models/tests/rfdiffusion_embeddings
+        models/torch_models/tests/rfdiffusion_schedule models/torch_models/tests/spectral_conv
+        utils/test/pytorch_utils utils/test/differentiation_utils utils/test/voxel_utils
+        utils/test/geometry_utils""",
+        tests="deepchem",
+        environment=GENERATORS,
+        theirs={
+            "test_DAG": "deepchem makes layers on the CPU where no device is named",
+            "convolution_layer": "deepchem makes layers on the CPU where no device is named",
+            "aggregation_layer": "deepchem makes layers on the CPU where no device is named",
+            "encoder_layer": "deepchem makes layers on the CPU where no device is named",
+            "testGroverReadout": "`torch.FloatTensor(sizes)` makes its weights on the CPU",
+            "testGrover": "its graph is on the CPU by name",
+            "test_clampexp": "`torch.Tensor([…])` is the CPU's",
+            "test_unsorted_segment_sum": "`torch.Tensor([…])` is the CPU's",
+            "test_set_gather": "it multiplies by an array of NumPy, on the CPU",
+        },
+        default_device=True,
+        tests_a_file=6,
+    ),
+    "TransformerLens": Suite(
+        "tests/unit/**/test_*.py",
+        without=("tools",),
+        theirs={"test_alibi_changes_output": "its inputs are on the CPU by name"},
+        default_device=True,
+        tests_a_file=1,
+    ),
+    "sbi": Suite(
+        "tests/*_test.py",
+        theirs={
+            "must match training device 'cpu'": "sbi trains on the CPU where no device is named",
+            "test_analysis_modules": "its data are on the CPU by name",
+        },
+        default_device=True,
+        tests_a_file=4,
+    ),
+    "torchani": Suite(
+        "tests/test_*.py", environment=GENERATORS, default_device=True, tests_a_file=5
+    ),
+    "pykeen": Suite(
+        "tests/**/test_*.py",
+        source="src",
+        without=("lightning",),  # whose names differ from run to run
+        environment=GENERATORS,
+        theirs={
+            "(in aten::index_put_": "pykeen works on the CPU where there is no CUDA",
+            "test_custom_dataset_path": "its generator is the CPU's",
+        },
+        default_device=True,
+        tests_a_file=4,
+    ),
+    "torchdyn": Suite(
+        "test/**/test_*.py",
+        theirs={
+            "test_default_run_gallinear": "its model is on the CPU by name",
+            "test_adjoint_autograd": "`torch.Tensor([…])` is the CPU's",
+            "test_odeint_adjoint": "it makes zeros in autograd's thread, which defaults to the CPU",
+        },
+        default_device=True,
+        tests_a_file=8,
+    ),
+    # needs pytest-integration
+    "torchtune": Suite(
+        "tests/torchtune/m*/**/test_*.py tests/torchtune/rlhf/**/test_*.py",
+        arguments="--without-integration --without-slow-integration",
+        theirs={
+            "TestFluxAutoencoder": "random numbers in the order of the CPU's convolutions",
+            "test_qlora": "torchtune writes what it dequantises to the CPU",
+            "test_attention_aoti": "PyTorch's export makes its cache on the CPU",
+        },
+        environment=GENERATORS,
+        default_device=True,
+        tests_a_file=3,
+    ),
+    "torchtitan": Suite(
+        "tests/unit_tests/test_*.py", environment=GENERATORS, default_device=True, tests_a_file=4
+    ),
+    "ttach": Suite("tests/test_*.py", default_device=True, tests_a_file=20),
+    "openfold": Suite(
+        "tests/test_*.py",
+        theirs={
+            "test_make_": "`torch.FloatTensor(…)` is the CPU's",
+            "TestPermutation": "its rotations are on the CPU by name",
+        },
+        environment=GENERATORS,
+        default_device=True,
+        tests_a_file=6,
+    ),
+    "torch-audiomentations": Suite(
+        "tests/test_*.py", environment=GENERATORS, default_device=True, tests_a_file=4
+    ),
+    "azula": Suite("tests/test_*.py", environment=GENERATORS, default_device=True, tests_a_file=10),
     "examples": Suite(""),
 }
