@@ -61,6 +61,19 @@ def test_updates_are_in_place(pure: bool) -> None:
     assert [torch_xla._XLAC.host_address(p) for p in parameters] == addresses
 
 
+def test_the_first_update_of_what_came_from_the_cpu_is_in_place() -> None:
+    source = torch.ones(1 << 20)
+    weight = source.to("xla")
+    address = torch_xla._XLAC.host_address(weight)
+    torch.xla.reset_peak_memory_stats()
+    before = torch.xla.memory_allocated()
+    weight.mul_(2)
+    torch_xla.sync(wait=True)
+    assert torch_xla._XLAC.host_address(weight) == address
+    assert torch.xla.max_memory_allocated() == before
+    assert weight.sum() == 2 << 20 and source.sum() == 1 << 20
+
+
 def test_activations_go_when_they_have_been_used() -> None:
     step = training(layers(12, 512))
     # 12 of 4 MB for the backward pass, which frees one for each gradient that it makes.

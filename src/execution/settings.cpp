@@ -2,6 +2,9 @@
 
 #include "base/error.h"
 #include "base/mutex.h"
+#include "pjrt/client.h"
+#include "pjrt/sharded_buffer.h"
+#include "tiers/policy.h"
 #include "trace/region.h"
 
 namespace torch_xla {
@@ -48,6 +51,11 @@ std::map<std::string, std::string> current_options() {
   MutexLock lock(settings().mutex);
   options.insert(settings().options.begin(), settings().options.end());
   return options;
+}
+
+bool interprets_first() {
+  return pjrt::client().host_memory() && pjrt::partitions() == 1 &&
+         tiers::from_environment().policy != tiers::Policy::Off;
 }
 
 void apply_settings(Graph& graph) {

@@ -17,6 +17,9 @@ std::string precision();
 
 // The options of a program that is made by the calling thread now.
 std::map<std::string, std::string> current_options();
+// Whether the CPU's kernels run graphs before their programs do, here and unless a region says
+// otherwise.
+bool interprets_first();
 // Gives them to a graph that has not been finished.
 void apply_settings(Graph& graph);
 

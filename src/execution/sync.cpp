@@ -139,8 +139,7 @@ bool looked_often_enough(const SharedWork& work) REQUIRES(trace_mutex) {
     return false;
   }
   looks = 0;
-  return pjrt::client().host_memory() && pjrt::partitions() == 1 &&
-         tiers::from_environment().policy != tiers::Policy::Off;
+  return interprets_first();
 }
 
 std::vector<Value> values_of(const std::vector<StatePtr>& states) REQUIRES(trace_mutex) {

@@ -1,6 +1,7 @@
 // Values between host memory and storages.
 #include "base/error.h"
 #include "execution/placement.h"
+#include "execution/settings.h"
 #include "execution/sync.h"
 #include "host_ops/kernel_call.h"
 #include "metrics/metrics.h"
@@ -46,8 +47,9 @@ DeviceDataPtr leaf_from_cpu(const at::Tensor& dense, TensorType frame, int devic
   metrics::Timed timed(metrics::metric("TransferToDeviceTime"));
   timeline::Scope span(timeline::Kind::Upload, {}, frame.nbytes());
   metrics::metric("OutboundData", metrics::Unit::Bytes).add(static_cast<double>(frame.nbytes()));
-  if (spmd_enabled()) {
-    // Sent by the first program that reads it: by then it may have been marked.
+  // Sent by the first program that reads it: by then it may have been marked, and whoever
+  // interprets until then updates it in place.
+  if (spmd_enabled() || interprets_first()) {
     return c10::make_intrusive<DeviceData>(frame, device,
                                            (private_copy ? dense : dense.clone()).storage());
   }

@@ -64,12 +64,12 @@ at::Tensor on_host(const at::Tensor& index) {
     hold.emplace(std::vector<NodePtr>{leaf}, std::vector<bool>{false});
   }
   DeviceData* data = device_data(*leaf);
-  pjrt::Buffer* buffer = data == nullptr ? nullptr : data->settled_buffer();
-  if (buffer == nullptr || buffer->is_deleted() || !buffer->is_ready()) {
+  c10::Storage bytes = data == nullptr ? c10::Storage() : data->host_if_there();
+  if (!bytes) {
     return {};
   }
   at::AutoDispatchBelowADInplaceOrView guard;
-  return cpu_tensor(data->host(), index.scalar_type(), index.sizes(), index.strides(),
+  return cpu_tensor(std::move(bytes), index.scalar_type(), index.sizes(), index.strides(),
                     index.storage_offset())
       .clone();
 }

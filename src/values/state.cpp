@@ -165,6 +165,19 @@ c10::Storage DeviceData::host() {
   return host_;
 }
 
+c10::Storage DeviceData::host_if_there() {
+  {
+    MutexLock lock(mutex_);
+    if (owns_host_) {
+      return host_;
+    }
+    if (buffer_ == nullptr || buffer_->is_deleted() || !buffer_->is_ready()) {
+      return {};
+    }
+  }
+  return host();
+}
+
 void DeviceData::read_until(pjrt::CompletionPtr done) {
   constexpr size_t kFew = 4;  // looking whether they are done costs more than keeping them
   MutexLock lock(mutex_);

@@ -53,6 +53,8 @@ class DeviceData : public Node {
   // Only where the device's memory is the host's, or a value that came from the host.
   // The bytes in place; blocks until computed.
   c10::Storage host() EXCLUDES(trace_mutex);
+  // Empty where this would have to wait.
+  c10::Storage host_if_there();
   // If they are no buffer's, they are taken for something else, and the value is lost.
   void give_up_host() EXCLUDES(trace_mutex);
   // A program reads the bytes until `done`.
