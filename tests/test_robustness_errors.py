@@ -152,7 +152,8 @@ def test_a_file_whose_name_is_no_text() -> None:
     code = compile("def add(x):\n    return (x + 1).tolist()", os.fsdecode(b"of_\xff.py"), "exec")
     exec(code, {}, namespace)
     assert namespace["add"](torch.ones(2, device="xla")) == [2, 2]  # type: ignore[operator]
-    assert torch_xla.debug.recompiles(show=False)[-1].file == r"of_\udcff.py"
+    if not torch_xla.experimental.is_eager_mode():  # a mode without graphs
+        assert torch_xla.debug.recompiles(show=False)[-1].file == r"of_\udcff.py"
 
 
 def test_exception_in_the_middle_of_a_step() -> None:
