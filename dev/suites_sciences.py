@@ -1,6 +1,6 @@
 """The suites of libraries of mathematics, sciences, space and signals (suites_table.py)."""
 
-from suites_suite import GENERATORS, Suite
+from suites_suite import Suite
 
 SCIENCES = {
     "pytorch_geometric": Suite(
@@ -144,7 +144,7 @@ SCIENCES = {
     "geoopt": Suite(
         "tests/test_*.py",
         arguments="-W ignore::DeprecationWarning",
-        environment=GENERATORS,
+        generators=True,
         default_device=True,
         tests_a_file=4,
     ),
@@ -245,7 +245,7 @@ SCIENCES = {
             "inconsistent with objective's": "its objective is on the CPU by name",
         },
         without=("embodied", "nonlinear", "linearization", "dlm_", "pgo_"),
-        environment=GENERATORS,
+        generators=True,
         default_device=True,
         tests_a_file=4,
     ),
@@ -260,7 +260,7 @@ SCIENCES = {
             "TestTranslate": "pytorch3d makes transforms on the CPU where no device is named",
             "TestScale": "pytorch3d makes transforms on the CPU where no device is named",
         },
-        environment=GENERATORS,
+        generators=True,
         default_device=True,
         tests_a_file=8,
     ),
@@ -285,7 +285,7 @@ SCIENCES = {
         utils/test/pytorch_utils utils/test/differentiation_utils utils/test/voxel_utils
         utils/test/geometry_utils""",
         tests="deepchem",
-        environment=GENERATORS,
+        generators=True,
         theirs={
             "test_DAG": "deepchem makes layers on the CPU where no device is named",
             "convolution_layer": "deepchem makes layers on the CPU where no device is named",
@@ -309,14 +309,12 @@ SCIENCES = {
         default_device=True,
         tests_a_file=4,
     ),
-    "torchani": Suite(
-        "tests/test_*.py", environment=GENERATORS, default_device=True, tests_a_file=5
-    ),
+    "torchani": Suite("tests/test_*.py", generators=True, default_device=True, tests_a_file=5),
     "pykeen": Suite(
         "tests/**/test_*.py",
         source="src",
         without=("lightning",),  # whose names differ from run to run
-        environment=GENERATORS,
+        generators=True,
         theirs={
             "(in aten::index_put_": "pykeen works on the CPU where there is no CUDA",
             "test_custom_dataset_path": "its generator is the CPU's",
@@ -340,12 +338,12 @@ SCIENCES = {
             "test_make_": "`torch.FloatTensor(…)` is the CPU's",
             "TestPermutation": "its rotations are on the CPU by name",
         },
-        environment=GENERATORS,
+        generators=True,
         default_device=True,
         tests_a_file=6,
     ),
     "torch-audiomentations": Suite(
-        "tests/test_*.py", environment=GENERATORS, default_device=True, tests_a_file=4
+        "tests/test_*.py", generators=True, default_device=True, tests_a_file=4
     ),
-    "azula": Suite("tests/test_*.py", environment=GENERATORS, default_device=True, tests_a_file=10),
+    "azula": Suite("tests/test_*.py", generators=True, default_device=True, tests_a_file=10),
 }

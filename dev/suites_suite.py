@@ -15,6 +15,7 @@ class Suite:
     arguments: str = ""  # for pytest; "{}" stands for the device
     device: str = "xla"  # what it calls the device
     default_device: bool = False  # whether it uses PyTorch's default device
+    generators: bool = False  # whether those that name no device follow the default one
     without: tuple[str, ...] = ()  # parts of paths that the patterns should not match
     environment: dict[str, str] = field(default_factory=dict)  # "{}" stands for the device
     theirs: dict[str, str] = field(default_factory=dict)  # in names, messages: why they fail
@@ -22,7 +23,3 @@ class Suite:
     fixtures: str = ""  # pytest's, that say "cpu" and are to say the device
     constants: str = ""  # of its modules, that say "cpu" (functions: which devices there are)
     device_types: bool = False  # whether PyTorch makes its tests for each type of device
-
-
-# A generator that is made without a device is the default device's, as its numbers are.
-GENERATORS = {"SUITES_GENERATORS": "1"}

@@ -1,7 +1,7 @@
 """What of other libraries' test suites dev/suites runs, and why tests of theirs fail on xla."""
 
 from suites_sciences import SCIENCES
-from suites_suite import GENERATORS, Suite
+from suites_suite import Suite
 
 PLAIN_LOADER = "accelerate takes a plain `DataLoader` for its own where the device is XLA"
 
@@ -349,7 +349,7 @@ SUITES = {
     "composer": Suite(
         "tests/algorithms/test_*.py tests/metrics/test_*.py tests/test_loss*.py",
         theirs={"test_map_imperfect": "`torch.Tensor([…])` is the CPU's"},
-        environment=GENERATORS,
+        generators=True,
         default_device=True,
         tests_a_file=3,
     ),
@@ -369,12 +369,12 @@ SUITES = {
             "test_qlora": "torchtune writes what it dequantises to the CPU",
             "test_attention_aoti": "PyTorch's export makes its cache on the CPU",
         },
-        environment=GENERATORS,
+        generators=True,
         default_device=True,
         tests_a_file=3,
     ),
     "torchtitan": Suite(
-        "tests/unit_tests/test_*.py", environment=GENERATORS, default_device=True, tests_a_file=4
+        "tests/unit_tests/test_*.py", generators=True, default_device=True, tests_a_file=4
     ),
     "ttach": Suite("tests/test_*.py", default_device=True, tests_a_file=20),
     "examples": Suite(""),
