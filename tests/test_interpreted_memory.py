@@ -8,6 +8,7 @@ import torch
 import torch_xla
 from torch import Tensor, nn
 from torch_xla.experimental.assume_pure import assume_pure
+from torch_xla.experimental.fori_loop import while_loop
 
 pytestmark = pytest.mark.host_only("only the host's memory is interpreted on")
 MEGABYTE = 1 << 20
@@ -94,6 +95,22 @@ def test_what_others_hold_is_not_overwritten() -> None:
     assert not torch.equal(weight.detach().cpu(), before)
     for kept in (copy.cpu(), read, exported.cpu()):
         torch.testing.assert_close(kept, before, rtol=0, atol=0)
+
+
+def test_a_loop_that_goes_round_no_time_shares_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    weight = torch.ones(1 << 16).to("xla")
+    none = torch.zeros((), dtype=torch.bool).to("xla")
+    kept, _ = while_loop(
+        lambda value, more: more.clone(),
+        lambda value, more: (value + 1, more.clone()),
+        (weight, none),
+    )
+    torch_xla.sync(wait=True)
+    monkeypatch.setenv("TORCH_XLA_TIERS", "off")  # a program to which the weight is donated
+    weight.add_(1)
+    torch_xla.sync(wait=True)
+    assert kept.sum() == 1 << 16
+    assert weight.sum() == 2 << 16
 
 
 def test_a_step_that_fails_has_changed_nothing() -> None:

@@ -210,6 +210,23 @@ def test_interpreted_training_is_bitwise_that_of_the_cpu(
         assert torch.equal(ours, theirs)
 
 
+def test_equal_trainings_have_equal_bits_where_that_is_asked_for(counters: Counters) -> None:
+    """The second would begin with the program that the first one was worth."""
+    make, tokens = MODELS["lstm"]
+    results = []
+    torch.use_deterministic_algorithms(True)
+    try:
+        for _ in range(2):
+            torch.manual_seed(0)
+            results.append(train(make(), tokens, "xla"))
+    finally:
+        torch.use_deterministic_algorithms(False)
+    (losses, parameters), (again, parameters_again) = results
+    assert losses == again
+    assert all(map(torch.equal, parameters, parameters_again))
+    assert counters("UncachedCompile") == 0
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_batch_norm_in_evaluation_is_interpreted(dtype: torch.dtype, counters: Counters) -> None:
     """Its CPU kernel returns no statistics: evaluation once waited for the compiler for them."""

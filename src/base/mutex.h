@@ -58,10 +58,26 @@ class TORCH_XLA_ANALYSED(capability("mutex")) Mutex {
 // So that one in static memory outlives whatever a dying process destroys.
 static_assert(std::is_trivially_destructible_v<Mutex>);
 
+// Under which nothing takes another lock, PyTorch's or the interpreter's: who waits for it need not
+// step aside, which an allocator, say, must not.
+class TORCH_XLA_ANALYSED(capability("mutex")) InnermostMutex {
+ public:
+  constexpr InnermostMutex() = default;
+  InnermostMutex(const InnermostMutex&) = delete;
+  InnermostMutex& operator=(const InnermostMutex&) = delete;
+  void lock() ACQUIRE() { mutex_.lock(); }
+  void unlock() RELEASE() { mutex_.unlock(); }
+
+ private:
+  friend class MutexLock;
+  std::mutex mutex_;
+};
+
 class TORCH_XLA_ANALYSED(scoped_lockable) MutexLock {
  public:
   explicit MutexLock(Mutex& mutex) ACQUIRE(mutex)
       : lock_(Mutex::lock(mutex.mutex_), std::adopt_lock) {}
+  explicit MutexLock(InnermostMutex& mutex) ACQUIRE(mutex) : lock_(mutex.mutex_) {}
   ~MutexLock() RELEASE() = default;
   MutexLock(const MutexLock&) = delete;
   MutexLock& operator=(const MutexLock&) = delete;

@@ -1,11 +1,11 @@
 #include "eager/host_access.h"
 
 #include "execution/sync.h"
+#include "host_ops/host_allocator.h"
 #include "trace/scope.h"
 #include "values/internal_ops.h"
 
 #include <ATen/ops/clone.h>
-#include <c10/core/CPUAllocator.h>
 
 #include <cstring>
 
@@ -35,8 +35,7 @@ NodePtr host_leaf(TensorType type, int device, c10::Storage host) {
 // Nothing else can see the result's memory, and freeing it runs no code of others.
 bool is_ours_to_keep(const at::Tensor& result) {
   const c10::Storage& storage = result.storage();
-  return result.use_count() == 1 && storage.use_count() == 1 &&
-         storage.data_ptr().get_deleter() == c10::GetCPUAllocator()->raw_deleter();
+  return result.use_count() == 1 && storage.use_count() == 1 && is_plain_host_memory(storage);
 }
 
 // A CPU tensor that an operation saw can be the next one's if nobody else has it.

@@ -11,6 +11,8 @@
 #include "timeline/timeline.h"
 #include "trace/region.h"
 
+#include <ATen/Context.h>
+
 #include <algorithm>
 #include <map>
 
@@ -25,6 +27,10 @@ tiers::Options options_for(const Graph& graph) {
   }
   if (graph.partitions > 1 || graph.numbers_are_inputs || !pjrt::client().host_memory()) {
     options.policy = tiers::Policy::Off;
+  }
+  // The last bits of a program's results are not those of its operations one by one.
+  if (options.policy == tiers::Policy::Counted && at::globalContext().deterministicAlgorithms()) {
+    options.policy = tiers::Policy::Never;
   }
   return options;
 }
@@ -262,8 +268,10 @@ bool Execution::begins_write(size_t input) {
 
 void Execution::launch(VariantPtr variant, const std::string& name) {
   // What may still fail must leave its inputs as they are, and is waited for.
-  const std::vector<bool> donated =
-      variant->may_fail ? std::vector<bool>(donated_.size(), false) : donated_;
+  std::vector<bool> donated = donated_;
+  for (size_t i = 0; i < donated.size(); ++i) {
+    donated[i] = donated[i] && !variant->may_fail && device_data(*leaves_[i])->has_own_bytes();
+  }
   Launched launched = launch_program(*graph_, *variant, name, leaves_, donated, device_);
   if (variant->may_fail && !launched.outputs.empty()) {
     timeline::Scope span(timeline::Kind::Wait);

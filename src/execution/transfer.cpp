@@ -59,7 +59,7 @@ DeviceDataPtr leaf_from_cpu(const at::Tensor& dense, TensorType frame, int devic
   }
   return with_torch_errors([&] {
     return c10::make_intrusive<DeviceData>(pjrt::client().buffer_from_host(
-        dense.const_data_ptr(), frame, device, std::move(keep_alive)));
+        dense.const_data_ptr(), frame, device, std::move(keep_alive), pjrt::Client::Bytes::Given));
   });
 }
 

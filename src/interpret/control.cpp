@@ -31,6 +31,18 @@ Memories take_inputs(Memories& operands, size_t carried) {
   return inputs;
 }
 
+// What went round no time is still somebody else's memory, which may be written later.
+Memories owned(Memories results) {
+  for (c10::Storage& result : results) {
+    if (result.use_count() > 1) {
+      c10::Storage copy = allocate_on_host(result.nbytes());
+      std::memcpy(copy.mutable_data(), result.data(), result.nbytes());
+      result = std::move(copy);
+    }
+  }
+  return results;
+}
+
 Memories run_while(const Computation& computation, Memories operands, pjrt::DeviceMemory* memory) {
   const size_t carried = computation.control.carried;
   while (is_true(operands[0])) {
@@ -40,7 +52,7 @@ Memories run_while(const Computation& computation, Memories operands, pjrt::Devi
     std::move(next.begin(), next.end(), operands.begin());
   }
   operands.resize(carried);
-  return operands;
+  return owned(std::move(operands));
 }
 
 // Operands and outputs of one iteration, and the stacks that are filled.
@@ -64,6 +76,7 @@ class ScanLoop {
       iterate(static_cast<size_t>(control_.reverse ? control_.length - 1 - i : i));
     }
     operands_.resize(control_.carried);
+    operands_ = owned(std::move(operands_));
     operands_.insert(operands_.end(), stacks_.begin(), stacks_.end());
     return std::move(operands_);
   }

@@ -3,6 +3,7 @@
 #include "base/interrupt.h"
 #include "base/location.h"
 #include "host_ops/draw.h"
+#include "host_ops/host_allocator.h"
 #include "host_ops/host_ops.h"
 #include "host_ops/product.h"
 #include "interpret/addresses.h"
@@ -13,7 +14,6 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty_strided.h>
-#include <c10/core/CPUAllocator.h>
 
 #include <algorithm>
 #include <cstring>
@@ -67,8 +67,7 @@ bool is_the_output(const at::Tensor& result, const OutputSpec& spec) {
   return result.scalar_type() == spec.dtype && result.storage_offset() == 0 &&
          same_strides(result, spec) && result.use_count() == 1 && storage.use_count() == 1 &&
          static_cast<int64_t>(storage.nbytes()) == spec.frame.nbytes() && !result.is_conj() &&
-         !result.is_neg() &&
-         storage.data_ptr().get_deleter() == c10::GetCPUAllocator()->raw_deleter();
+         !result.is_neg() && is_plain_host_memory(storage);
 }
 
 at::Tensor output_value(at::Tensor result, const OutputSpec& spec, const Signature& signature) {
@@ -92,7 +91,7 @@ at::Tensor output_value(at::Tensor result, const OutputSpec& spec, const Signatu
 bool is_free(const at::Tensor& value, size_t nbytes, size_t holders = 0) {
   const c10::Storage& memory = value.storage();
   return value.use_count() == 1 && memory.use_count() == 1 + holders && memory.nbytes() == nbytes &&
-         memory.data_ptr().get_deleter() == c10::GetCPUAllocator()->raw_deleter();
+         is_plain_host_memory(memory);
 }
 
 // Its memory can take the output.

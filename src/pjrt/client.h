@@ -111,8 +111,14 @@ class Client {
 
   // Copies at once when `keep_alive` is null. Else the bytes may be used in place and are released
   // with `keep_alive` when the device no longer needs them; they must not change meanwhile.
+  BufferPtr buffer_from_host(const void* data, const TensorType& type, int device,
+                             std::shared_ptr<void> keep_alive) {
+    return buffer_from_host(data, type, device, std::move(keep_alive), Bytes::Lent);
+  }
+  // Given ones nobody else uses: a program to which the buffer is donated may write over them.
+  enum class Bytes { Lent, Given };
   virtual BufferPtr buffer_from_host(const void* data, const TensorType& type, int device,
-                                     std::shared_ptr<void> keep_alive) = 0;
+                                     std::shared_ptr<void> keep_alive, Bytes bytes) = 0;
   // `num_outputs` types come from the program's text author.
   virtual ExecutablePtr compile(const std::string& stablehlo, const CompileOptions& options,
                                 std::vector<TensorType> output_types) = 0;

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/trace_lock.h"
+#include "pjrt/host_malloc.h"
 
 #include <pthread.h>
 
@@ -13,17 +14,24 @@ namespace {
 
 // The child, which frees the tensors that it does not need, finds the trace as nobody left it half
 // changed, and its lock free.
-void before_fork() NOT_ANALYSED { trace_mutex.lock(); }
-void after_fork() NOT_ANALYSED { trace_mutex.unlock(); }
+void before_fork() NOT_ANALYSED {
+  trace_mutex.lock();
+  hold_arena();
+}
+void let_go(bool in_child) NOT_ANALYSED {
+  let_arena_go(in_child);
+  trace_mutex.unlock();
+}
+void in_parent() { let_go(/*in_child=*/false); }
 void in_child() {
   in_forked_child.store(true, std::memory_order_relaxed);
-  after_fork();
+  let_go(/*in_child=*/true);
 }
 
 }  // namespace
 
 void watch_forks() {
-  [[maybe_unused]] static const int once = pthread_atfork(&before_fork, &after_fork, &in_child);
+  [[maybe_unused]] static const int once = pthread_atfork(&before_fork, &in_parent, &in_child);
 }
 
 void throw_in_forked_child() {

@@ -1,12 +1,13 @@
 #include "pjrt/host_malloc.h"
 
 #include "base/env.h"
-#include "pjrt/block_pool.h"
 #include "pjrt/imports.h"
+#include "pjrt/live_buffers.h"
 
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -19,7 +20,6 @@ namespace torch_xla::pjrt {
 namespace {
 
 constexpr size_t kMegabyte = size_t{1} << 20;
-constexpr size_t kLarge = BlockPool::kAlignment;  // glibc keeps smaller blocks
 
 bool set_by_the_user() {
   for (const char* name : {"GLIBC_TUNABLES", "MALLOC_TOP_PAD_", "MALLOC_TRIM_THRESHOLD_",
@@ -31,63 +31,85 @@ bool set_by_the_user() {
   return false;
 }
 
-// Never destroyed: the plugin's threads run to the end of the process.
-BlockPool& pool() {
-  static auto* instance = new BlockPool;
+// Never destroyed: the plugin's threads run to the end of the process. Holes between blocks that
+// stay are addresses without memory, which there must be enough of.
+HostArena& arena() {
+  constexpr size_t kAddressesPerByte = 8;
+  static auto* instance =
+      new HostArena(kAddressesPerByte * static_cast<size_t>(host_memory_bytes()));
   return *instance;
+}
+
+// Null for what is left to malloc.
+void* take_large(size_t alignment, size_t size) {
+  constexpr bool kExpectFreed = true;
+  return size < kLargeBlock || alignment > HostArena::kAlignment ? nullptr
+                                                                 : arena().take(size, kExpectFreed);
 }
 
 // What the plugin calls instead of libc.
 
 void* plugin_aligned_alloc(size_t alignment, size_t size) {
-  if (size < kLarge || alignment > BlockPool::kAlignment) {
-    return std::aligned_alloc(alignment, size);
-  }
-  void* block = pool().take(size);
-  if (block == nullptr) {
-    errno = ENOMEM;
-  }
-  return block;
+  void* block = take_large(alignment, size);
+  return block != nullptr ? block : std::aligned_alloc(alignment, size);
 }
 
 int plugin_posix_memalign(void** result, size_t alignment, size_t size) {
-  if (size < kLarge || alignment > BlockPool::kAlignment) {
-    return posix_memalign(result, alignment, size);
+  if (void* block = take_large(alignment, size)) {
+    *result = block;
+    return 0;
   }
-  void* block = pool().take(size);
-  if (block == nullptr) {
-    return ENOMEM;
-  }
-  *result = block;
-  return 0;
+  return posix_memalign(result, alignment, size);
 }
 
 void plugin_free(void* block) {
-  if (!pool().give_back(block)) {
+  if (arena().owns(block)) {
+    arena().give_back(block);
+  } else {
     std::free(block);
   }
 }
 
 void* plugin_realloc(void* block, size_t size) {
-  const size_t old_size = pool().size_of(block);
-  if (old_size == 0) {
+  if (!arena().owns(block)) {
     return std::realloc(block, size);
   }
   void* moved = std::malloc(size);
   if (moved != nullptr) {
-    std::memcpy(moved, block, std::min(size, old_size));
-    pool().give_back(block);
+    std::memcpy(moved, block, std::min(size, arena().size_of(block)));
+    arena().give_back(block);
   }
   return moved;
 }
 
+std::atomic<void (*)(HostArena&)> begin_arena_user{nullptr};
+std::atomic<HostArena*> in_use{nullptr};
+HostArena* held = nullptr;  // around a fork
+
 }  // namespace
 
+void set_arena_user(void (*begin)(HostArena&)) { begin_arena_user = begin; }
+
 void release_freed_memory() {
-  pool().release();
+  if (HostArena* used = in_use) {
+    used->release();
+  }
 #ifdef __GLIBC__
   malloc_trim(0);
 #endif
+}
+
+void hold_arena() NOT_ANALYSED {
+  held = in_use;
+  if (held != nullptr) {
+    held->before_fork();
+  }
+}
+
+void let_arena_go(bool in_child) NOT_ANALYSED {
+  if (held != nullptr) {
+    held->after_fork(in_child);
+  }
 }
 
 void keep_freed_memory(const std::string& plugin) {
@@ -104,6 +126,10 @@ void keep_freed_memory(const std::string& plugin) {
                              {"posix_memalign", reinterpret_cast<void*>(&plugin_posix_memalign)},
                              {"realloc", reinterpret_cast<void*>(&plugin_realloc)},
                              {"free", reinterpret_cast<void*>(&plugin_free)}});
+  in_use = &arena();
+  if (auto* begin = begin_arena_user.load()) {
+    begin(arena());
+  }
   if (library != nullptr) {
     dlclose(library);  // the reference of this function only
   }

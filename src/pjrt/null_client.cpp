@@ -130,7 +130,7 @@ class NullClient final : public Client {
     return {memory(device).in_use(), host_memory_bytes(), memory(device).peak()};
   }
   BufferPtr buffer_from_host(const void* data, const TensorType& type, int device,
-                             std::shared_ptr<void>) override {
+                             std::shared_ptr<void>, Bytes) override {
     auto buffer = make_pooled<NullBuffer>(*this, type, device);
     if (data != nullptr && buffer->nbytes() > 0) {
       std::memcpy(buffer->host_pointer(), data, static_cast<size_t>(buffer->nbytes()));

@@ -222,7 +222,7 @@ std::string PluginClient::device_description(int index) const {
 bool PluginClient::takes_doubles() {
   const double some = 0.5;
   try {
-    buffer_from_host(&some, {DType::Double, {}}, 0, nullptr)->await_ready();
+    Client::buffer_from_host(&some, {DType::Double, {}}, 0, nullptr)->await_ready();
     return true;
   } catch (const Error&) {
     return false;
@@ -252,7 +252,7 @@ Client::MemoryStats PluginClient::memory_stats(int index) {
 }
 
 BufferPtr PluginClient::buffer_from_host(const void* data, const TensorType& type, int index,
-                                         std::shared_ptr<void> keep_alive) {
+                                         std::shared_ptr<void> keep_alive, Bytes bytes) {
   alignas(64) static const char kNothing[64] = {};
   if (data == nullptr && type.numel() > 0) {
     throw Error("cannot copy " + std::to_string(type.nbytes()) + " bytes from a null pointer");
@@ -271,8 +271,10 @@ BufferPtr PluginClient::buffer_from_host(const void* data, const TensorType& typ
   args.type = buffer_type(dtype);
   args.dims = type.dims.data();
   args.num_dims = type.dims.size();
-  args.host_buffer_semantics = keep_alive ? PJRT_HostBufferSemantics_kImmutableZeroCopy
-                                          : PJRT_HostBufferSemantics_kImmutableOnlyDuringCall;
+  args.host_buffer_semantics = !keep_alive ? PJRT_HostBufferSemantics_kImmutableOnlyDuringCall
+                               : bytes == Bytes::Given && host_memory()
+                                   ? PJRT_HostBufferSemantics_kMutableZeroCopy
+                                   : PJRT_HostBufferSemantics_kImmutableZeroCopy;
   args.device = device(index);
   PJRT_CALL(api_, PJRT_Client_BufferFromHostBuffer, args, "copying a tensor to the device");
   auto buffer = std::make_shared<PluginBuffer>(*this, args.buffer, type, index);

@@ -102,7 +102,7 @@ class PluginClient final : public Client {
   bool has_ffi() const override;
   MemoryStats memory_stats(int device) override;
   BufferPtr buffer_from_host(const void* data, const TensorType& type, int device,
-                             std::shared_ptr<void> keep_alive) override;
+                             std::shared_ptr<void> keep_alive, Bytes bytes) override;
   ExecutablePtr compile(const std::string& stablehlo, const CompileOptions& options,
                         std::vector<TensorType> output_types) override;
   ExecutablePtr deserialize(const std::string& bytes, const CompileOptions& options,

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/interrupt.h"
+#include "host_ops/host_allocator.h"
 #include "host_ops/kernel_call.h"
 #include "pjrt/live_buffers.h"
 #include "pjrt/sharded_buffer.h"
@@ -57,7 +58,8 @@ pjrt::BufferPtr DeviceData::wait_for_buffer(MutexLock& lock) {
       host_ = c10::Storage();  // the pieces keep what they need of it
       owns_host_ = false;
     } else {
-      buffer_ = pjrt::client().buffer_from_host(host_.data(), type, device, std::move(keep_alive));
+      buffer_ = pjrt::client().buffer_from_host(host_.data(), type, device, std::move(keep_alive),
+                                                pjrt::Client::Bytes::Given);
     }
   }
   return buffer_;
@@ -98,7 +100,25 @@ pjrt::BufferPtr DeviceData::buffer() {
 
 bool DeviceData::is_lost() {
   MutexLock lock(mutex_);
-  return error_ != nullptr || (buffer_ != nullptr && buffer_->is_deleted());
+  return error_ != nullptr || is_donated();
+}
+
+bool DeviceData::is_donated() const { return buffer_ != nullptr && buffer_->is_deleted(); }
+
+bool DeviceData::has_own_bytes() {
+  if (settled() != nullptr || !pjrt::client().host_memory()) {
+    return true;
+  }
+  at::Tensor seen;  // dropped without the locks
+  {
+    TraceLock lock;
+    seen = std::move(kept);
+  }
+  seen.reset();
+  MutexLock lock(mutex_);
+  wait_for_value(lock);
+  const size_t known = buffer_ == nullptr ? 1 : 2;  // this, and the buffer made of them
+  return !owns_host_ || (is_plain_host_memory(host_) && host_.use_count() <= known);
 }
 
 ShardingPtr DeviceData::sharding() {
@@ -144,7 +164,7 @@ c10::Storage DeviceData::host() {
   {
     MutexLock lock(mutex_);
     wait_for_value(lock);
-    if (host_) {
+    if (host_ && !is_donated()) {
       return host_;
     }
     buffer = buffer_;
@@ -168,10 +188,10 @@ c10::Storage DeviceData::host() {
 c10::Storage DeviceData::host_if_there() {
   {
     MutexLock lock(mutex_);
-    if (owns_host_) {
+    if (owns_host_ && !is_donated()) {
       return host_;
     }
-    if (buffer_ == nullptr || buffer_->is_deleted() || !buffer_->is_ready()) {
+    if (buffer_ == nullptr || is_donated() || !buffer_->is_ready()) {
       return {};
     }
   }

@@ -57,6 +57,9 @@ class DeviceData : public Node {
   c10::Storage host_if_there();
   // If they are no buffer's, they are taken for something else, and the value is lost.
   void give_up_host() EXCLUDES(trace_mutex);
+  // False where something else refers to memory of the host's that is the value: it must not be
+  // donated to a program. Blocks until computed.
+  bool has_own_bytes() EXCLUDES(trace_mutex);
   // A program reads the bytes until `done`.
   void read_until(pjrt::CompletionPtr done);
   // Blocks until no program reads the bytes, so that the caller may change them.
@@ -74,6 +77,7 @@ class DeviceData : public Node {
   at::Tensor kept GUARDED_BY(trace_mutex);
 
  private:
+  bool is_donated() const REQUIRES(mutex_);
   // Whether its bytes are memory of the host's that no buffer counts.
   void count_host(bool counted) REQUIRES(mutex_);
   const pjrt::BufferPtr* settled() const;
