@@ -300,6 +300,71 @@ def test_other_versions_of_libraries_can_be_imported(
     assert fresh_python(program, PYTHONPATH=str(tmp_path)) == "1.0"
 
 
+# What matters here of diffusers' files: it has no switch, and some pipelines make timesteps on the
+# host where it sees the package.
+DIFFUSERS = {
+    "__init__.py": "from . import utils, configuration_utils",
+    "utils/__init__.py": "from .import_utils import is_torch_xla_available",
+    "utils/import_utils.py": """
+import importlib.util
+import torch
+_torch_xla_available = importlib.util.find_spec("torch_xla") is not None
+def is_torch_xla_available():
+    return _torch_xla_available
+""",
+    "configuration_utils.py": "",
+    "models/__init__.py": "",
+    "models/embeddings.py": """
+from torch import nn
+class TimestepEmbedding(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear_1 = nn.Linear(2, 1)
+    def forward(self, sample, condition=None):
+        return self.linear_1(sample)
+""",
+    "pipeline.py": """
+from .utils import is_torch_xla_available
+XLA_AVAILABLE = is_torch_xla_available()
+""",
+}
+
+
+@pytest.fixture
+def diffusers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """The environment of processes that find it."""
+    for name in ("PJRT_DEVICE", "USE_TORCH_XLA"):
+        monkeypatch.delenv(name, raising=False)
+    for name, text in DIFFUSERS.items():
+        file = tmp_path / "site-packages" / "diffusers" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    return {"PYTHONPATH": str(tmp_path / "site-packages")}
+
+
+@pytest.mark.parametrize("first", ["", "import torch\n"])
+def test_diffusers_sees_the_package_where_it_is_asked_for(
+    fresh_python, diffusers: dict[str, str], first: str
+) -> None:
+    program = first + "from diffusers.pipeline import XLA_AVAILABLE\nprint(XLA_AVAILABLE)"
+    assert fresh_python(program, **diffusers) == "False"
+    assert fresh_python(program, **diffusers, PJRT_DEVICE="CPU") == "True"
+    assert fresh_python(program, **diffusers, PJRT_DEVICE="CPU", USE_TORCH_XLA="0") == "False"
+    assert fresh_python("import torch_xla\n" + program, **diffusers) == "True"
+
+
+def test_diffusers_layers_take_timesteps_of_the_host(
+    fresh_python, diffusers: dict[str, str]
+) -> None:
+    program = """
+import torch
+from diffusers.models.embeddings import TimestepEmbedding
+layer = TimestepEmbedding().to("xla")
+print(layer(torch.ones(3, 2)).device, layer(torch.ones(3, 2, device="xla"), condition=None).shape)
+"""
+    assert fresh_python(program, **diffusers) == "xla:0 torch.Size([3, 1])"
+
+
 def test_a_file_that_hides_a_package_is_named(tmp_path: Path) -> None:
     """What beginners call their first scripts."""
 

@@ -1,10 +1,12 @@
 """Every compilation is explained: the sentence a user reads for each cause."""
 
 import re
+import sys
 import threading
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -519,6 +521,18 @@ def test_in_a_notebook_events_are_a_table() -> None:
     assert text.count("<tr>") == 2
     assert "<td>sync at train.py:4</td><td>1</td><td>12</td><td>0.500</td>" in text
     assert "[&lt;2&gt;]</td><td>pad</td>" in text
+
+
+def test_a_cell_of_a_notebook_is_named_as_in_its_tracebacks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cells = {"/tmp/ipykernel_7/422149.py": ("Cell", "In[3]")}
+    shell = SimpleNamespace(compile=SimpleNamespace(format_code_name=cells.get))
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    for file, name in ((next(iter(cells)), "Cell In[3]"), ("/tmp/ipykernel_7/8.py", None)):
+        source = f"\ntorch.ones({len(file)}, 7, device='xla').mul(5).cpu()"
+        exec(compile(source, file, "exec"), {"torch": torch})
+        assert torch_xla.debug.recompiles(show=False)[-1].name == f"sync at {name or file}:2"
 
 
 @pytest.mark.parametrize("cell", ["<stdin>", "<ipython-input-1-5e2b>", "/tmp/ipykernel_7/1.py"])

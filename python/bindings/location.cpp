@@ -26,6 +26,30 @@ std::string readable(PyObject* name) {
   return bytes;
 }
 
+bool may_be_a_cell(const std::string& file) {
+  return file.starts_with("<ipython-input-") || file.find("/ipykernel_") != std::string::npos;
+}
+
+// A cell of a notebook is a file that nobody wrote: IPython knows which it is.
+std::string name_of_file(PyCodeObject* code) {
+  std::string file = readable(code->co_filename);
+  if (!may_be_a_cell(file)) {
+    return file;
+  }
+  try {
+    const pybind11::dict modules = pybind11::module_::import("sys").attr("modules");
+    const pybind11::object shell =
+        modules.contains("IPython") ? modules["IPython"].attr("get_ipython")() : pybind11::none();
+    const pybind11::object name =
+        shell.is_none()
+            ? pybind11::none()
+            : shell.attr("compile").attr("format_code_name")(pybind11::handle(code->co_filename));
+    return name.is_none() ? file : pybind11::str(" ").attr("join")(name).cast<std::string>();
+  } catch (const pybind11::error_already_set&) {
+    return file;  // an IPython that tells nobody
+  }
+}
+
 constexpr const char* kLibraries[] = {"/torch/", "/torch_xla/", "/IPython/", "/ipykernel/"};
 
 // Code objects of PyTorch, of this package, of what runs and prints a notebook's cells and of
@@ -82,8 +106,8 @@ std::string function_name(const PyCodeObject* code) {
 uint32_t location_in(PyCodeObject* code, KnownCode& known, int offset) {
   auto [it, inserted] = known.locations.try_emplace(offset, 0);
   if (inserted) {
-    it->second = intern_location(
-        {readable(code->co_filename), PyCode_Addr2Line(code, offset), function_name(code)});
+    it->second =
+        intern_location({name_of_file(code), PyCode_Addr2Line(code, offset), function_name(code)});
   }
   return it->second;
 }

@@ -3,16 +3,17 @@
 Libraries use `torch_xla` wherever it can be imported. Here the device has to be asked for: by
 PJRT_DEVICE, which names the platform, or by importing `torch_xla`. Without that, accelerate and
 transformers are imported as with their switch USE_TORCH_XLA=0, unless the user has set it;
-PyTorch's amp for CUDA takes no notice of this package; `torch.accelerator` is as without it
-(record/accelerator.cpp); and Lightning, which asks `torch_xla._internal.tpu`, finds no device on
-the CPU platform.
+diffusers does not see this package; PyTorch's amp for CUDA takes no notice of it;
+`torch.accelerator` is as without it (record/accelerator.cpp); and Lightning, which asks
+`torch_xla._internal.tpu`, finds no device on the CPU platform.
 
 Some modules are corrected once they are imported. Accelerate knows a process's number on its host
 for TPUs only, and prints nothing without it; it gathers no Python objects where the device is XLA;
 there it looks for a model's parameters by name, which `torch.compile` changes. PyTorch's
 FlexAttention lists the devices it takes, and its attention over jagged tensors is composed of what
 this device has not; what it distributes over a mesh is for several processes (`device_meshes`); its
-counter of operations knows none of ours. Transformers does not know when we trace. Versions of
+counter of operations knows none of ours. Transformers does not know when we trace. Diffusers leaves
+timesteps on the host, and has layers that take them there. Versions of
 these libraries without what is corrected stay as they are.
 """
 
@@ -34,7 +35,14 @@ from torch_xla._internal.devices import type_name
 
 _SWITCH = "USE_TORCH_XLA"
 # Libraries that import us where they can: they ask for nothing, also from a checkout of theirs.
-_ASKERS = ("accelerate", "lightning", "lightning_fabric", "pytorch_lightning", "transformers")
+_ASKERS = (
+    "accelerate",
+    "diffusers",
+    "lightning",
+    "lightning_fabric",
+    "pytorch_lightning",
+    "transformers",
+)
 _STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 
 # The modules that read the switch, once, when they are imported.
@@ -206,11 +214,32 @@ def _know_our_traces(module: Any) -> None:
     module.is_tracing = is_tracing_ours
 
 
+def _be_seen_if_asked_for(module: Any) -> None:
+    """Diffusers has no switch; for CUDA, too, it would leave timesteps on the host."""
+    if switched_off() or not asked_for():
+        sys.modules["diffusers.utils.import_utils"]._torch_xla_available = False  # type: ignore[attr-defined]
+
+
+def _take_timesteps_of_the_host(module: Any) -> None:
+    forward = module.TimestepEmbedding.forward
+
+    @functools.wraps(forward)
+    def forward_on_device(layer: Any, sample: torch.Tensor, *others: Any, **options: Any) -> Any:
+        device = layer.linear_1.weight.device
+        return forward(
+            layer, sample.to(device) if device.type == type_name else sample, *others, **options
+        )
+
+    module.TimestepEmbedding.forward = forward_on_device
+
+
 # What modules are corrected by once they are imported.
 _CORRECTIONS: dict[str, Callable[[Any], None]] = {
     "accelerate.accelerator": _name_compiled_parameters,
     "accelerate.state": _number_processes,
     "accelerate.utils.operations": _gather_objects,
+    "diffusers.models.embeddings": _take_timesteps_of_the_host,
+    "diffusers.configuration_utils": _be_seen_if_asked_for,
     "torch.distributed.tensor._api": device_meshes.correct_dtensor,
     "torch.nested._internal.ops": jagged_attention.correct,
     "torch.nn.attention.flex_attention": _allow_flex_attention,
