@@ -81,7 +81,11 @@ if os.environ.get("SUITES_DEVICE_TYPES"):
 if os.environ.get("SUITES_RANDOM_OF_THE_CPU"):
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
-    from torch.utils._pytree import tree_map_only
+    from torch.utils._pytree import tree_leaves, tree_map_only
+
+    def has_no_values(value: object) -> bool:
+        device = value.device if isinstance(value, torch.Tensor) else value
+        return isinstance(device, torch.device) and device.type == "meta"
 
     class RandomOfTheCpu(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Operators that draw numbers do so on the CPU, from its generator."""
@@ -91,6 +95,8 @@ if os.environ.get("SUITES_RANDOM_OF_THE_CPU"):
         ) -> Any:
             kwargs = kwargs or {}
             if torch.Tag.nondeterministic_seeded not in function.tags:
+                return function(*args, **kwargs)
+            if any(map(has_no_values, tree_leaves((args, kwargs)))):
                 return function(*args, **kwargs)
             moved_args, moved = tree_map_only(torch.Tensor, torch.Tensor.cpu, (args, kwargs))
             if "device" in moved:

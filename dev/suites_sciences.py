@@ -346,4 +346,85 @@ SCIENCES = {
         "tests/test_*.py", generators=True, default_device=True, tests_a_file=4
     ),
     "azula": Suite("tests/test_*.py", generators=True, default_device=True, tests_a_file=10),
+    "schnetpack": Suite(
+        "tests/**/test_*.py",
+        source="src",
+        theirs={
+            "cutoff": "`torch.Tensor(…)` is the CPU's",
+            "smear_gaussian": "`torch.FloatTensor(…)` is the CPU's",
+        },
+        default_device=True,
+        tests_a_file=8,
+    ),
+    "pytorch-frame": Suite(
+        "test/**/test_*.py",
+        theirs={
+            "test_row_index": "it names the CPU",
+            "test_tensor_frame_basics": "it expects the default device to be the CPU",
+        },
+        default_device=True,
+        tests_a_file=5,
+    ),
+    "eagerpy": Suite(
+        "tests/test_*.py", arguments="--backend=pytorch", default_device=True, tests_a_file=400
+    ),
+    "autoray": Suite(
+        "tests/test_*.py",
+        arguments="-k torch",
+        generators=True,
+        default_device=True,
+        tests_a_file=60,
+    ),
+    # without its conftest.py, which imports JAX and TensorFlow
+    "TensorNetwork": Suite(
+        "tensornetwork/backends/pytorch/*_test.py", default_device=True, tests_a_file=100
+    ),
+    # without the folder `ot`, where the installed package, which has C in it, is used
+    "POT": Suite(
+        "test/test_*.py",
+        arguments="-k torch",
+        generators=True,
+        theirs={
+            "test_func_backends": "its table of devices knows the CPU and GPUs only",
+            "test_cost_normalization": "it expects `from_numpy` to share memory",
+        },
+        default_device=True,
+        tests_a_file=6,
+    ),
+    # with an empty `detectron2._C`
+    "detectron2": Suite(
+        """tests/layers/test_*.py tests/modeling/test_*.py tests/structures/test_*.py
+        tests/tracking/test_*.py""",
+        without=("roi", "e2e", "rpn", "rcnn", "backbone", "mmdet", "deform"),
+        default_device=True,
+        tests_a_file=6,
+    ),
+    "learn2learn": Suite(
+        "tests/unit/**/*test*.py", generators=True, default_device=True, tests_a_file=6
+    ),
+    "d3rlpy": Suite(
+        """tests/models/**/test_*.py tests/optimizers/test_*.py tests/preprocessing/test_*.py""",
+        theirs={
+            "create_vae_decoder": "its data are on the CPU by name",
+            "ensemble_continuous_q_function": "its data are on the CPU by name",
+            "continuous_iqn_q_function": "its data are on the CPU by name",
+            "continuous_qr_q_function": "its data are on the CPU by name",
+            "compute_max_with_n_actions": "its data are on the CPU by name",
+        },
+        default_device=True,
+        tests_a_file=2,
+    ),
+    "ao": Suite(
+        "test/quantization/**/test_*.py test/dtypes/test_*.py test/hqq/*.py test/core/*.py",
+        without=("x86inductor",),  # it tests the CPU by name
+        default_device=True,
+        tests_a_file=3,
+    ),
+    "array-api-tests": Suite(
+        "array_api_tests/test_*.py",
+        arguments="--disable-deadline",
+        environment={"ARRAY_API_TESTS_MODULE": "array_api_compat.torch"},
+        default_device=True,
+        tests_a_file=400,
+    ),
 }

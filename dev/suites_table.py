@@ -91,7 +91,24 @@ SUITES = {
         default_device=True,
         tests_a_file=20,
     ),
-    "tensordict": Suite("test/**/test_*.py", default_device=True, tests_a_file=5),
+    # without the folder `tensordict`, where the installed package, which has C++ in it, is used
+    "tensordict": Suite(
+        """test/smoke_tes*.py test/tensordict/test_*.py test/nn/test_*.py test/tensorclass/test_*.py
+        test/utils/test_*.py test/store/test_*.py""",
+        source="test",
+        constants="_utils_internal.get_available_devices",
+        generators=True,
+        theirs={
+            "test_memmap_robust_key": "it expects the default device to be the CPU",
+            "sync_toggle": "it expects the default device to be the CPU",
+            "test_stack[h5]": "tensors of HDF5 are on the CPU",
+            "test_save_load": "its files' tensors are on the CPU",
+            "byte_roundtrip": "`torch.frombuffer` is the CPU's",
+            "CPUGeneratorImplState": "tensordict sets the CPU's random state",
+        },
+        default_device=True,
+        tests_a_file=40,
+    ),
     "captum": Suite(
         "tests/**/test_*.py",
         without=("influence", "concept"),  # they make tensors on the CPU and fork
@@ -134,10 +151,19 @@ SUITES = {
         default_device=True,
         tests_a_file=2,
     ),
-    "sentence-transformers": Suite("tests/**/test_*.py", default_device=True),
+    "sentence-transformers": Suite(
+        "tests/**/test_*.py",
+        generators=True,
+        theirs={
+            "token_pooling": "it pools on the CPU by name",
+            "cached_mnr": "its gradient cache asks for CUDA's random state",
+        },
+        default_device=True,
+    ),
     "trl": Suite(
         "tests/**/test_*.py",
         without=("vllm", "cli", "skills", "distributed", "invariant"),
+        generators=True,
         theirs={"TestGeneralizedJSDLossIsPinned": "its generator is the CPU's"},
         default_device=True,
     ),
@@ -207,7 +233,12 @@ SUITES = {
         default_device=True,
         tests_a_file=8,
     ),
-    "stable-baselines3": Suite("tests/test_*.py", default_device=True, tests_a_file=3),
+    "stable-baselines3": Suite(
+        "tests/test_*.py",
+        theirs={"test_deterministic": "the second of two equal trainings is compiled (limits.md)"},
+        default_device=True,
+        tests_a_file=3,
+    ),
     "entmax": Suite("entmax/test_*.py", default_device=True, tests_a_file=10),
     "higher": Suite("tests/test_*.py", default_device=True, tests_a_file=12),
     "vit-pytorch": Suite("tests/test_*.py", default_device=True),
