@@ -1,5 +1,5 @@
 # Every target does its own set-up (dev/setup) and leaves a ready environment in .venv.
-.PHONY: build test test-cpp test-python test-modes test-foreign sanitize demo wheel docs lint format clean
+.PHONY: build test test-cpp test-python test-modes test-operators test-foreign sanitize demo wheel docs lint format clean
 
 # A test that ends its process ends the run: another worker would only run it again.
 WORKERS = -n 2 --dist loadfile --max-worker-restart 0
@@ -17,6 +17,9 @@ test-python: build
 
 test-modes: build
 	.venv/bin/python -m pytest --full -o hang_timeout=0 tests/test_modes.py
+
+test-operators: build
+	.venv/bin/python -m pytest --full -o hang_timeout=0 tests/test_opinfo.py tests/test_opinfo_contract.py
 
 test-foreign: build
 	.venv/bin/python -m pytest $(WORKERS) --mode foreign $(wildcard $(addprefix \

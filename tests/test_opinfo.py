@@ -42,12 +42,17 @@ if FOREIGN:
     }
 
 
+def every(config: pytest.Config) -> int:
+    """Of how many operators one is looked at; `make test-operators` looks at all of them."""
+    return 1 if config.getoption("--full") else max(int(config.getoption("--every")), 2)
+
+
 @pytest.fixture(scope="module")
 def results(request: pytest.FixtureRequest) -> list[opinfo_runner.Result]:
     samples = {category: SAMPLES.get(category, 1) for category in opinfo_runner.CATEGORIES}
     if request.config.getoption("--full"):
         samples = dict.fromkeys(samples)
-    operators = list(FORMATTED_OPS)[:: request.config.getoption("--every")]
+    operators = list(FORMATTED_OPS)[:: every(request.config)]
     results = opinfo_runner.run(operators, samples)
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps(results, indent=1))
@@ -81,7 +86,7 @@ def test_pass_rate(
     """Of a few operators one is half a percent: a sample leaves out what is listed above, so that
     what is not listed has the whole of the bound."""
     counted = [r for r in results if r["category"] == category]
-    if request.config.getoption("--every") > 1:
+    if every(request.config) > 1:
         counted = [r for r in counted if (r["op"], category) not in KNOWN_DEVIATIONS]
     rate = opinfo_runner.pass_rates(counted)[category]
     listing = "\n".join(with_status(counted, "raises", "wrong", "crash", "hang"))

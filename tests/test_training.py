@@ -104,11 +104,12 @@ def assert_steady(steps: list[Work]) -> None:
 
 
 def selection() -> list[tuple[str, Recipe]]:
-    """Every model once, with the optimizers in turn; every optimizer on the decoder."""
+    """Almost every model once, with the optimizers in turn; every optimizer on the decoder."""
     optimizers = list(OPTIMIZERS)
     chosen = [
         (model, Recipe(optimizers[index % len(optimizers)]))
         for index, model in enumerate(tiny.MODELS)
+        if model != "resnet50"  # half a minute, and resnet18 is here
     ]
     return chosen + [("decoder", recipe) for recipe in all_recipes()]
 
