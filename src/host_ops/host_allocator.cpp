@@ -47,7 +47,8 @@ void use(pjrt::HostArena& arena) {
   if (before->raw_deleter() != nullptr) {
     shared_arena = &arena;
     former = before;
-    c10::SetCPUAllocator(new HostAllocator);
+    static auto* allocator = new HostAllocator;
+    c10::SetCPUAllocator(allocator);
   }
 }
 
