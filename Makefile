@@ -19,7 +19,7 @@ test-modes: build
 	.venv/bin/python -m pytest --full -o hang_timeout=0 tests/test_modes.py
 
 test-operators: build
-	.venv/bin/python -m pytest --full -o hang_timeout=0 tests/test_opinfo.py tests/test_opinfo_contract.py
+	.venv/bin/python -m pytest --full -o hang_timeout=0 tests/test_opinfo.py
 
 test-foreign: build
 	.venv/bin/python -m pytest $(WORKERS) --mode foreign $(wildcard $(addprefix \

@@ -16,6 +16,7 @@ _ASKS = "values decide what it does or returns, and a traced function has none: 
 _COMPRESSED = "a CSR tensor has no storage"
 _UNREAD = "memory that nobody has written"
 KNOWN_DEVIATIONS: dict[tuple[str, str], str] = {
+    ("lu_unpack", "out"): "the CPU's kernel writes past transposed batches, and crashes later",
     ("chalf", "layout"): _COMPLEX_HALF,
     ("chalf", "second"): _COMPLEX_HALF,
     ("chalf", "more"): _COMPLEX_HALF,
