@@ -37,16 +37,12 @@ std::string name_of_file(PyCodeObject* code) {
     return file;
   }
   try {
-    const pybind11::dict modules = pybind11::module_::import("sys").attr("modules");
-    const pybind11::object shell =
-        modules.contains("IPython") ? modules["IPython"].attr("get_ipython")() : pybind11::none();
-    const pybind11::object name =
-        shell.is_none()
-            ? pybind11::none()
-            : shell.attr("compile").attr("format_code_name")(pybind11::handle(code->co_filename));
+    const auto shell = pybind11::module_::import("IPython").attr("get_ipython")();
+    const pybind11::handle name_of_code(code->co_filename);
+    const auto name = shell.attr("compile").attr("format_code_name")(name_of_code);
     return name.is_none() ? file : pybind11::str(" ").attr("join")(name).cast<std::string>();
   } catch (const pybind11::error_already_set&) {
-    return file;  // an IPython that tells nobody
+    return file;  // no IPython is at work, or one that tells nobody
   }
 }
 

@@ -6,7 +6,6 @@
 #include <c10/core/CPUAllocator.h>
 
 #include <atomic>
-#include <cstring>
 
 namespace torch_xla {
 

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 namespace torch_xla {
 
@@ -365,6 +366,12 @@ c10::Storage allocate_on_host(size_t nbytes) {
   c10::Allocator* allocator = c10::GetCPUAllocator();
   return c10::Storage(c10::Storage::use_byte_size_t(), nbytes, allocator->allocate(nbytes),
                       allocator, /*resizable=*/true);
+}
+
+c10::Storage copy_on_host(const c10::Storage& bytes, size_t nbytes) {
+  c10::Storage copy = allocate_on_host(nbytes);
+  std::memcpy(copy.mutable_data(), bytes.data(), nbytes);
+  return copy;
 }
 
 c10::Storage borrow_on_host(void* bytes, size_t nbytes) {

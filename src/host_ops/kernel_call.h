@@ -80,6 +80,7 @@ class KernelCall {
 at::Tensor cpu_tensor(c10::Storage storage, DType dtype, c10::IntArrayRef sizes,
                       c10::IntArrayRef strides, int64_t offset);
 c10::Storage allocate_on_host(size_t nbytes);
+c10::Storage copy_on_host(const c10::Storage& bytes, size_t nbytes);
 // Memory of somebody else's that outlives it.
 c10::Storage borrow_on_host(void* bytes, size_t nbytes);
 // `length` of a dense CPU tensor along `dim`, without asking PyTorch's dispatcher.

@@ -35,9 +35,7 @@ Memories take_inputs(Memories& operands, size_t carried) {
 Memories owned(Memories results) {
   for (c10::Storage& result : results) {
     if (result.use_count() > 1) {
-      c10::Storage copy = allocate_on_host(result.nbytes());
-      std::memcpy(copy.mutable_data(), result.data(), result.nbytes());
-      result = std::move(copy);
+      result = copy_on_host(result, result.nbytes());
     }
   }
   return results;

@@ -299,9 +299,7 @@ class Interpreter {
     if (value >= graph_.inputs.size() && uses_[value] == 0) {
       return memory;
     }
-    c10::Storage copy = bytes_of(type);
-    std::memcpy(copy.mutable_data(), memory.data(), copy.nbytes());
-    return copy;
+    return copy_on_host(memory, static_cast<size_t>(type.nbytes()));
   }
 
   // `last_to_fail`: no node behind it can.

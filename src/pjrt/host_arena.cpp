@@ -110,7 +110,7 @@ void HostArena::count_periods() {
 
 // The smallest free range that is large enough; `reserved_` if there is none.
 size_t HostArena::find_place(size_t size, bool expect_freed, MutexLock& lock) {
-  const size_t place = free_.best_fit(size).value_or(reserved_);
+  size_t place = free_.best_fit(size).value_or(reserved_);
   constexpr size_t kWorthWaiting = size_t{4} << 20;
   if (!expect_freed || size < kWorthWaiting || !is_new(place, size) || !freed_soon(size)) {
     return place;
@@ -121,12 +121,13 @@ size_t HostArena::find_place(size_t size, bool expect_freed, MutexLock& lock) {
   constexpr size_t kBytesPerMicrosecond = 8 << 10;
   const auto end =
       std::chrono::steady_clock::now() + std::chrono::microseconds(size / kBytesPerMicrosecond);
-  size_t found = place;
-  while (is_new(found, size) && freed_one_.wait_until(lock, end)) {
-    found = free_.best_fit(size).value_or(reserved_);
+  bool in_time = true;
+  while (in_time && is_new(place, size)) {
+    in_time = freed_one_.wait_until(lock, end);
+    place = free_.best_fit(size).value_or(reserved_);  // others took some, too
   }
-  waited_in_vain_ = is_new(found, size);
-  return free_.best_fit(size).value_or(reserved_);
+  waited_in_vain_ = is_new(place, size);
+  return place;
 }
 
 // Whether most of it has no memory yet.

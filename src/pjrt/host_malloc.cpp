@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #ifdef __GLIBC__
@@ -31,20 +30,29 @@ bool set_by_the_user() {
   return false;
 }
 
-// Never destroyed: the plugin's threads run to the end of the process. Holes between blocks that
-// stay are addresses without memory, which there must be enough of.
-HostArena& arena() {
+// Since keep_freed_memory(). Never destroyed: the plugin's threads run to the end of the process.
+std::atomic<HostArena*> arena{nullptr};
+std::atomic<void (*)(HostArena&)> begin_arena_user{nullptr};
+HostArena* held = nullptr;  // around a fork
+
+// Of all clients: one of another plugin finds it there.
+void make_arena() {
+  // Holes between blocks that stay are addresses without memory, which there must be enough of.
   constexpr size_t kAddressesPerByte = 8;
-  static auto* instance =
-      new HostArena(kAddressesPerByte * static_cast<size_t>(host_memory_bytes()));
-  return *instance;
+  static auto* made = new HostArena(kAddressesPerByte * static_cast<size_t>(host_memory_bytes()));
+  HostArena* none = nullptr;
+  auto* begin = begin_arena_user.load();
+  if (arena.compare_exchange_strong(none, made) && begin != nullptr) {
+    begin(*made);
+  }
 }
 
 // Null for what is left to malloc.
 void* take_large(size_t alignment, size_t size) {
   constexpr bool kExpectFreed = true;
-  return size < kLargeBlock || alignment > HostArena::kAlignment ? nullptr
-                                                                 : arena().take(size, kExpectFreed);
+  return size < kLargeBlock || alignment > HostArena::kAlignment
+             ? nullptr
+             : arena.load()->take(size, kExpectFreed);
 }
 
 // What the plugin calls instead of libc.
@@ -63,36 +71,33 @@ int plugin_posix_memalign(void** result, size_t alignment, size_t size) {
 }
 
 void plugin_free(void* block) {
-  if (arena().owns(block)) {
-    arena().give_back(block);
+  if (HostArena* ours = arena; ours->owns(block)) {
+    ours->give_back(block);
   } else {
     std::free(block);
   }
 }
 
 void* plugin_realloc(void* block, size_t size) {
-  if (!arena().owns(block)) {
+  HostArena* ours = arena;
+  if (!ours->owns(block)) {
     return std::realloc(block, size);
   }
   void* moved = std::malloc(size);
   if (moved != nullptr) {
-    std::memcpy(moved, block, std::min(size, arena().size_of(block)));
-    arena().give_back(block);
+    std::memcpy(moved, block, std::min(size, ours->size_of(block)));
+    ours->give_back(block);
   }
   return moved;
 }
-
-std::atomic<void (*)(HostArena&)> begin_arena_user{nullptr};
-std::atomic<HostArena*> in_use{nullptr};
-HostArena* held = nullptr;  // around a fork
 
 }  // namespace
 
 void set_arena_user(void (*begin)(HostArena&)) { begin_arena_user = begin; }
 
 void release_freed_memory() {
-  if (HostArena* used = in_use) {
-    used->release();
+  if (HostArena* ours = arena) {
+    ours->release();
   }
 #ifdef __GLIBC__
   malloc_trim(0);
@@ -100,7 +105,7 @@ void release_freed_memory() {
 }
 
 void hold_arena() NOT_ANALYSED {
-  held = in_use;
+  held = arena;
   if (held != nullptr) {
     held->before_fork();
   }
@@ -121,15 +126,12 @@ void keep_freed_memory(const std::string& plugin) {
   mallopt(M_TRIM_THRESHOLD, 512 * kMegabyte);
   mallopt(M_TOP_PAD, 64 * kMegabyte);  // the size of a thread's heap: none is unmapped
 #endif
+  make_arena();
   void* library = dlopen(plugin.c_str(), RTLD_NOW | RTLD_NOLOAD);
   redirect_imports(library, {{"aligned_alloc", reinterpret_cast<void*>(&plugin_aligned_alloc)},
                              {"posix_memalign", reinterpret_cast<void*>(&plugin_posix_memalign)},
                              {"realloc", reinterpret_cast<void*>(&plugin_realloc)},
                              {"free", reinterpret_cast<void*>(&plugin_free)}});
-  in_use = &arena();
-  if (auto* begin = begin_arena_user.load()) {
-    begin(arena());
-  }
   if (library != nullptr) {
     dlclose(library);  // the reference of this function only
   }

@@ -109,12 +109,7 @@ bool DeviceData::has_own_bytes() {
   if (settled() != nullptr || !pjrt::client().host_memory()) {
     return true;
   }
-  at::Tensor seen;  // dropped without the locks
-  {
-    TraceLock lock;
-    seen = std::move(kept);
-  }
-  seen.reset();
+  drop_kept();
   MutexLock lock(mutex_);
   wait_for_value(lock);
   const size_t known = buffer_ == nullptr ? 1 : 2;  // this, and the buffer made of them
@@ -231,14 +226,16 @@ void DeviceData::begin_write() {
   }
 }
 
+void DeviceData::drop_kept() {
+  at::Tensor dropped;  // without the lock
+  TraceLock lock;
+  dropped = std::move(kept);
+}
+
 void DeviceData::give_up_host() {
   begin_write();
-  c10::Storage given_up;  // dropped without the locks
-  at::Tensor seen;
-  {
-    TraceLock lock;
-    seen = std::move(kept);
-  }
+  drop_kept();
+  c10::Storage given_up;  // dropped without the lock
   MutexLock lock(mutex_);
   if (owns_host_ && buffer_ == nullptr) {
     count_host(false);

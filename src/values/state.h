@@ -78,6 +78,7 @@ class DeviceData : public Node {
 
  private:
   bool is_donated() const REQUIRES(mutex_);
+  void drop_kept() EXCLUDES(trace_mutex);
   // Whether its bytes are memory of the host's that no buffer counts.
   void count_host(bool counted) REQUIRES(mutex_);
   const pjrt::BufferPtr* settled() const;

@@ -58,6 +58,11 @@ def switched_off() -> bool:
     return os.environ.get(_SWITCH, "1").upper() in ("0", "OFF", "NO", "FALSE")
 
 
+def wanted() -> bool:
+    """Whether libraries are to find the device."""
+    return asked_for() and not switched_off()
+
+
 def _is_named_by_the_program() -> bool:
     """Whether a file of the user's imports `torch_xla`. In one that is just being imported, that
     may be further down: imports are often sorted by name."""
@@ -216,7 +221,7 @@ def _know_our_traces(module: Any) -> None:
 
 def _be_seen_if_asked_for(module: Any) -> None:
     """Diffusers has no switch; for CUDA, too, it would leave timesteps on the host."""
-    if switched_off() or not asked_for():
+    if not wanted():
         sys.modules["diffusers.utils.import_utils"]._torch_xla_available = False  # type: ignore[attr-defined]
 
 

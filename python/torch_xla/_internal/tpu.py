@@ -8,8 +8,7 @@ from torch_xla._internal import libraries, plugins
 
 def num_available_devices() -> int:
     """Devices to choose automatically: those of the CPU count only if they are asked for."""
-    unasked = libraries.switched_off() or not libraries.asked_for()
-    if plugins.device_type() == "CPU" and unasked:
+    if plugins.device_type() == "CPU" and not libraries.wanted():
         return 0
     return _XLAC.device_count_hint()
 
