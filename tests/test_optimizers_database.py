@@ -9,14 +9,16 @@ import torch
 import torch_xla
 from torch import Tensor
 from torch.testing._internal.common_optimizers import OptimizerInfo, optim_db
+from torch.utils._python_dispatch import TorchDispatchMode
 
 STEPS = 3
-IMPLEMENTATIONS = ("for-loop", "foreach", "fused")
+# "default" is what an optimizer that was not told chooses for many small parameters.
+IMPLEMENTATIONS = ("for-loop", "foreach", "fused", "default")
 CASES = [
     pytest.param(info, implementation, id=f"{info.name}-{implementation}")
     for info in optim_db
     for implementation in IMPLEMENTATIONS
-    if implementation == "for-loop" or implementation in info.supported_impls
+    if implementation in ("for-loop", "default") or implementation in info.supported_impls
     if implementation != "fused" or "cpu" in info.supports_fused_on
 ]
 # What a quick run also compiles and runs eagerly.
@@ -28,14 +30,16 @@ def options_of(info: OptimizerInfo, implementation: str) -> list[dict[str, Any]]
     given = [dict(one.kwargs) for one in info.optim_inputs_func("cpu")]
     for flag in ("foreach", "fused"):
         for options in given:
-            if flag in info.supported_impls:
+            if implementation == "default":
+                options.pop(flag, None)
+            elif flag in info.supported_impls:
                 options[flag] = flag == implementation
     return given
 
 
 def parameters_of(info: OptimizerInfo, device: str) -> list[Tensor]:
     torch.manual_seed(0)
-    sizes = [(4, 3), (3, 5)] if info.name == "Muon" else [(4, 3), (5,), ()]
+    sizes = [(4, 3), (3, 5)] if info.name == "Muon" else [(4, 3), (5,), (), (2, 2), (1,)]
     if info.only_supports_sparse_grads:
         sizes = sizes[:2]
     return [torch.randn(size).to(device).requires_grad_() for size in sizes]
@@ -115,3 +119,41 @@ def test_optimizer(
             monkeypatch.setenv("TORCH_XLA_TIERS", "never" if mode == "never" else "off")
             with torch_xla.experimental.eager_mode_context(mode == "eager"):
                 assert_same(train(info, options, "xla"), expected)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "lists"), [([8] * 6, True), ([8] * 2, False), ([200_000] * 6, False)]
+)
+def test_many_small_parameters_are_updated_in_lists(sizes: list[int], lists: bool) -> None:
+    class Seen(TorchDispatchMode):
+        def __init__(self) -> None:
+            super().__init__()
+            self.names = set[str]()
+
+        def __torch_dispatch__(
+            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            self.names.add(str(function))
+            return function(*args, **(kwargs or {}))
+
+    parameters = [torch.zeros(size, device="xla", requires_grad=True) for size in sizes]
+    for parameter in parameters:
+        parameter.grad = torch.ones_like(parameter)
+    optimizer = torch.optim.AdamW(parameters)
+    with Seen() as seen:
+        optimizer.step()
+    assert any(name.startswith("aten._foreach_lerp_") for name in seen.names) == lists
+    assert optimizer.state_dict()["param_groups"][0]["foreach"] is None
+
+
+def test_lists_accept_betas_that_are_tensors() -> None:
+    """As Adam's loop on the CPU does."""
+    updated = []
+    for device in ("cpu", "xla"):
+        parameters = [torch.ones(3, device=device, requires_grad=True) for _ in range(6)]
+        for parameter in parameters:
+            parameter.grad = torch.full_like(parameter, 0.5)
+        betas = (torch.tensor(0.9), torch.tensor(0.99))
+        torch.optim.Adam(parameters, betas=betas).step()
+        updated.append(parameters[0].detach().cpu())
+    torch.testing.assert_close(*updated)

@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-import torch.optim
-import torch.utils._foreach_utils
 from torch._subclasses import fake_tensor
 
 from torch_xla import _XLAC
@@ -25,6 +23,7 @@ from torch_xla._internal import (
     host_collectives,
     libraries,
     meta_kernels,
+    optimizers,
     plugins,
     script_modules,
     sharing,
@@ -52,7 +51,7 @@ def install() -> None:
     sharing.install()
     _seed_with_torch()
     _fork_with_torch()
-    _accept_optimizers()
+    optimizers.install()
     _number_fake_devices()
     higher_order.install()
     torch_compile.install()
@@ -255,20 +254,6 @@ def _fork_with_torch() -> None:
     torch.random.fork_rng = fork_rng
 
 
-def _accept_optimizers() -> None:
-    """PyTorch lists the devices on which optimizers may be fused or count their steps, and on which
-    lists of tensors are worked on as a whole."""
-    utils = torch.utils._foreach_utils
-    utils._get_foreach_kernels_supported_devices = _with_this_device(
-        utils._get_foreach_kernels_supported_devices
-    )
-    for name in ("_get_fused_kernels_supported_devices", "_get_capturable_supported_devices"):
-        original: Callable[..., list[str]] = getattr(sys.modules["torch.optim.optimizer"], name)
-        for module in ("torch.utils._foreach_utils", *_optimizer_modules()):
-            if getattr(sys.modules[module], name, None) is original:
-                setattr(sys.modules[module], name, _with_this_device(original))
-
-
 def _number_fake_devices() -> None:
     """PyTorch lists the devices whose fake tensors have an index when none was said."""
     original: Callable[[str], bool] = fake_tensor._is_indexed_device_type
@@ -278,19 +263,6 @@ def _number_fake_devices() -> None:
         return device_type == type_name or original(device_type)
 
     fake_tensor._is_indexed_device_type = is_indexed  # type: ignore[assignment]
-
-
-def _optimizer_modules() -> list[str]:
-    return [module for module in sys.modules if module.startswith("torch.optim.")]
-
-
-def _with_this_device(original: Callable[..., list[str]]) -> Callable[..., list[str]]:
-    @functools.wraps(original)
-    def supported_devices(*args: Any, **kwargs: Any) -> list[str]:
-        devices = original(*args, **kwargs)
-        return devices if type_name in devices else [*devices, type_name]
-
-    return supported_devices
 
 
 def _explain_where_2_9_does() -> None:

@@ -1,0 +1,71 @@
+"""What a step of an optimizer over many parameters costs, as a ratio to CPU-eager PyTorch, lazily
+and in eager mode, as it chooses to work and one by one (`foreach=False`).
+
+Each side lives in a process of its own, they take turns, and of each the best round counts.
+"""
+
+import argparse
+import sys
+import time
+
+from timing import Worker, best_in_turn, write_json
+
+SIDES = ("cpu", "lazy", "lazy, one by one", "eager", "eager, one by one")
+# How many parameters of how many elements.
+CASES = ((2, 100), (6, 100), (100, 100), (100, 4_096), (100, 16_384), (100, 65_536), (20, 1 << 20))
+STEPS = 5
+
+
+def worker(side: str) -> None:
+    """Answers each line, a case's numbers, with the milliseconds of a step."""
+    import torch
+
+    mode, _, one_by_one = side.partition(", ")
+    if mode != "cpu":
+        import torch_xla
+
+        torch_xla.experimental.eager_mode(mode == "eager")
+    device, options = "cpu" if mode == "cpu" else "xla", {"foreach": False} if one_by_one else {}
+    optimizers: dict[str, tuple[torch.optim.Optimizer, torch.Tensor]] = {}
+    for line in sys.stdin:
+        if line not in optimizers:
+            count, elements = map(int, line.split())
+            parameters = [torch.nn.Parameter(torch.rand(elements).to(device)) for _ in range(count)]
+            for parameter in parameters:
+                parameter.grad = torch.rand(elements).to(device)
+            optimizers[line] = torch.optim.AdamW(parameters, **options), parameters[0]
+            for _ in range(STEPS):
+                optimizers[line][0].step()
+        optimizer, parameter = optimizers[line]
+        parameter[0].item()
+        started = time.perf_counter()
+        for _ in range(STEPS):
+            optimizer.step()
+            parameter[0].item()
+        print((time.perf_counter() - started) / STEPS * 1e3, flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--worker", choices=SIDES, help=argparse.SUPPRESS)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--json", help="write the figures to this file")
+    options = parser.parse_args()
+    if options.worker:
+        worker(options.worker)
+        return
+    workers = {side: Worker(sys.executable, __file__, "--worker", side) for side in SIDES}
+    results: dict[str, dict[str, float]] = {}
+    for count, elements in CASES:
+        best = best_in_turn(workers, f"{count} {elements}", options.rounds)
+        name = f"{count} of {elements:,}"
+        results[name] = {side: milliseconds / best["cpu"] for side, milliseconds in best.items()}
+        ratios = "  ".join(f"{side} {results[name][side]:.2f}" for side in SIDES[1:])
+        print(f"{name:16s} CPU eager {best['cpu']:7.3f} ms  {ratios}", flush=True)
+    for process in workers.values():
+        process.end()
+    write_json(options.json, results)
+
+
+if __name__ == "__main__":
+    main()
