@@ -4,6 +4,7 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/clone.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/gru_native.h>
@@ -14,6 +15,7 @@
 #include <ATen/ops/tensor.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/functions/utils.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -303,11 +305,20 @@ TORCH_LIBRARY_IMPL(torch_xla, AutogradXLA, m) { m.impl("recurrent_layer", &diffe
 
 }  // namespace
 
-std::tuple<Tensor, Tensor, Tensor> recurrent_layer(const RecurrentLayer& layer) {
+std::tuple<Tensor, Tensor, Tensor> recurrent_layer(const RecurrentLayer& in) {
+  const bool learns = torch::autograd::compute_requires_grad(in.data, in.hx, in.cx, in.w_ih,
+                                                             in.w_hh, in.b_ih, in.b_hh);
+  const bool repeats = in.batch_sizes.size() > 1 || in.data.size(0) > in.batch_sizes[0];
+  // The CPU's steps keep no biases, and weights only for the gradient of what they multiply:
+  // programs may change others before the backward pass.
+  const auto unless = [learns](bool kept, const Tensor& given) {
+    return optional(learns && !kept && given.defined() ? given.clone() : given);
+  };
   auto [output, hy, cy, kept] =
-      call_forward(layer.data, layer.hx, optional(layer.cx), layer.w_ih, layer.w_hh,
-                   optional(layer.b_ih), optional(layer.b_hh), layer.batch_sizes,
-                   static_cast<int64_t>(layer.cell), layer.reverse, at::GradMode::is_enabled());
+      call_forward(in.data, in.hx, optional(in.cx), *unless(in.data.requires_grad(), in.w_ih),
+                   *unless(repeats || in.hx.requires_grad(), in.w_hh), unless(false, in.b_ih),
+                   unless(false, in.b_hh), in.batch_sizes, static_cast<int64_t>(in.cell),
+                   in.reverse, at::GradMode::is_enabled());
   return {output, hy, cy};
 }
 
