@@ -147,6 +147,24 @@ def test_functional_transforms() -> None:
     assert_same(detached, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:Attempted to insert a get_attr")
+def test_a_linear_layer_of_one_row_is_linearized() -> None:
+    def program(device: str) -> list[Tensor]:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).to(device)
+        row, direction = ramp(3, device=device) / 10, ramp(3, device=device).cos()
+        value, apply = torch.func.linearize(model, row)
+        again = [apply(direction), apply(2 * direction)]
+        leaf = row.clone().requires_grad_()
+        gradients = torch.autograd.grad(model(leaf).sum(), [leaf, *model.parameters()])
+        jacobian = torch.func.jacfwd(model)(row)
+        results = [value, *again, *torch.func.jvp(model, (row,), (direction,)), jacobian]
+        with torch.inference_mode():
+            return [result.detach() for result in (*results, *gradients)] + [model(row)]
+
+    assert_same(program, rtol=1e-4, atol=1e-5)
+
+
 def test_no_grad_inference_mode_and_anomaly() -> None:
     leaf = ramp(3, device="xla").requires_grad_()
     with torch.no_grad():
