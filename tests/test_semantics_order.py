@@ -57,6 +57,8 @@ def assert_lies_alike(compute: Callable[..., Tensor], *tensors: Tensor) -> None:
 OPERATORS = {
     "angle": lambda t: torch.complex(t, t + 1).transpose(0, -1).angle(),
     "batch norm": lambda t: F.batch_norm(t, None, None, training=True),
+    "complex": lambda t: torch.complex(t, t.flip(0)),
+    "complex of a row": lambda t: torch.complex(t, t[:1, :1]),
     "channel shuffle": lambda t: F.channel_shuffle(t, 2),
     "fft of two": lambda t: torch.fft.rfft2(t, dim=(0, 2)).abs(),
     "floor divide": lambda t: t // 0.3,

@@ -177,6 +177,7 @@ const std::unordered_map<std::string, Order>& orders() {
       {"aten::_fft_r2c", as_halved_transform},
       {"aten::angle", dense_if_complex},
       {"aten::channel_shuffle", in_format_of_first},
+      {"aten::complex", as_sum},
       {"aten::convolution", as_convolution},
       {"aten::convolution_backward", as_gradients_of_convolution},
       {"aten::floor_divide", as_sum},
