@@ -204,7 +204,7 @@ except ImportError as error:
 def test_the_device_is_asked_for_by_its_platform(fresh_python) -> None:
     program = """
 import os, sys, torch
-for value in (None, "", "CPU"):
+for value in (None, "", " ", "CPU"):
     os.environ.pop("PJRT_DEVICE", None)
     if value is not None:
         os.environ["PJRT_DEVICE"] = value
@@ -212,7 +212,16 @@ for value in (None, "", "CPU"):
           torch.accelerator.is_available(),
           not torch.cuda.amp.common.amp_definitely_not_available())
 """
-    assert fresh_python(program).splitlines() == ["False " * 2 + "False"] * 2 + ["True True True"]
+    assert fresh_python(program).splitlines() == ["False False False"] * 3 + ["True True True"]
+
+
+@pytest.mark.parametrize("name", ["CPU ", "cpu", "\tCpu\n", "  "])
+def test_the_platform_is_found_in_any_letters_and_between_spaces(fresh_python, name: str) -> None:
+    program = """
+import torch, torch_xla, torch_xla.runtime as xr
+print(torch.xla.device_count(), xr.device_type(), torch.ones(2, device="xla").sum().item())
+"""
+    assert fresh_python(program, PJRT_DEVICE=name) == "1 CPU 2.0"
 
 
 def test_a_program_that_imports_the_package_asks(fresh_python) -> None:

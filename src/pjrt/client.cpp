@@ -11,6 +11,7 @@
 #include "sharding/spmd.h"
 
 #include <atomic>
+#include <cctype>
 #include <string_view>
 
 namespace torch_xla::pjrt {
@@ -30,6 +31,17 @@ Process& process() {
   return *instance;
 }
 
+// PJRT_DEVICE as the front end's finder reads it.
+std::string requested_device() {
+  std::string device;
+  for (const unsigned char letter : env::string("PJRT_DEVICE")) {
+    if (std::isspace(letter) == 0) {
+      device += static_cast<char>(std::toupper(letter));
+    }
+  }
+  return device.empty() ? "CPU" : device;
+}
+
 std::unique_ptr<Client> start(const std::string& device, const std::string& plugin) {
   if (device == kNullDevice) {
     return make_null_client(static_cast<int>(env::integer("CPU_NUM_DEVICES")));
@@ -41,7 +53,7 @@ std::unique_ptr<Client> start(const std::string& device, const std::string& plug
 Client& start_once() {
   // Found without the lock: the front end's finder may need Python's, which other threads hold
   // while they wait for ours.
-  std::string device = env::string("PJRT_DEVICE");
+  const std::string device = requested_device();
   std::string plugin;
   if (device != kNullDevice) {
     plugin = find_plugin(device == kForeignDevice ? "CPU" : device);
@@ -75,7 +87,7 @@ int device_count_hint() {
   }
   // A forked child may ask: PyTorch counts devices in places that use none.
   if (!client_started() || in_forked_child) {
-    const std::string device = env::string("PJRT_DEVICE");
+    const std::string device = requested_device();
     if (device == "CPU" || device == kNullDevice || device == kForeignDevice) {
       return static_cast<int>(env::integer("CPU_NUM_DEVICES"));
     }

@@ -8,6 +8,7 @@
 #include <dlfcn.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <map>
 
 namespace torch_xla {
@@ -17,7 +18,7 @@ namespace {
 // Being installed makes the device nobody's default: PJRT_DEVICE asks for it.
 bool asked_for() {
   const char* platform = std::getenv("PJRT_DEVICE");
-  return platform != nullptr && *platform != '\0';
+  return platform != nullptr && platform[std::strspn(platform, " \t\r\n")] != '\0';
 }
 
 std::optional<c10::DeviceType> accelerator(bool checked) {

@@ -51,7 +51,7 @@ _READERS = ("accelerate.utils.imports", "transformers.utils.import_utils")
 
 def asked_for() -> bool:
     """Whether the user wants programs that choose a device by themselves to choose this one."""
-    return bool(os.environ.get("PJRT_DEVICE")) or _is_named_by_the_program()
+    return bool(os.environ.get("PJRT_DEVICE", "").strip()) or _is_named_by_the_program()
 
 
 def switched_off() -> bool:

@@ -50,7 +50,8 @@ def find(requested: str) -> str:
 
 
 def _canonical(name: str) -> str:
-    return _ALIASES.get(name.upper(), name.upper())
+    name = name.strip().upper()
+    return _ALIASES.get(name, name)
 
 
 def _library(kind: str) -> str | None:
