@@ -156,6 +156,18 @@ NUMBERS: dict[str, Step] = {
     "pow_gradient": gradient_of(lambda x, i: (x.remainder(2) + 1) ** (i * 0.1 + 0.07)),
     "huber": lambda x, i: F.huber_loss(x, x.roll(1), delta=i + 0.5),
     "smooth_l1": lambda x, i: F.smooth_l1_loss(x, x.roll(1), beta=i + 0.5),
+    "norm": lambda x, i: torch.linalg.vector_norm(x, i * 0.3 + 0.75, dim=1),
+    "norm_of_all": lambda x, i: torch.norm(x, p=i * 0.3 + 0.75),
+    "norm_of_whole_order": lambda x, i: torch.norm(x, p=i + 3, dim=0),
+    "norm_gradient": gradient_of(lambda x, i: (x + 1).norm(p=i * 0.1 + 2.13, dim=1)),
+    "kthvalue": lambda x, i: torch.cat(x.sin().kthvalue(i % 7 + 1)),
+    "kthvalue_of_columns": lambda x, i: x.sin().kthvalue(i % 5 + 1, 0, keepdim=True)[0],
+    "kthvalue_gradient": gradient_of(lambda x, i: x.sin().kthvalue(i % 7 + 1)[0]),
+    "round": lambda x, i: torch.round(x.sin() * 1000, decimals=i - 5),
+    "round_gradient": gradient_of(lambda x, i: x.sin().round(decimals=i - 5) * x),
+    "pad": lambda x, i: F.pad(x, (1, 2, 0, 1), value=i * 0.3),
+    "pad_of_whole_numbers": lambda x, i: F.pad(x.long(), (1, 2), value=i),
+    "pad_gradient": gradient_of(lambda x, i: F.pad(x, (1, -2), value=i * 0.3)),
     "randint": lambda x, i: torch.randint(i, i + 1, (5,), device=x.device) * 2,
     "random_float": lambda x, i: torch.empty(5, device=x.device).random_(-i, 1 - i),
     "random": lambda x, i: torch.empty(5, dtype=torch.int32, device=x.device).random_(-i, 1 - i),
@@ -206,6 +218,18 @@ def test_two_programs_for_all_numbers(name: str) -> None:
     assert compilations(lambda: run(case, torch_xla.compile(case.step))) <= 2
 
 
+def test_orders_of_norms_and_places_of_decimals_that_are_other_computations() -> None:
+    x = torch.tensor([[0.0, -1.25, 2.5], [1e-3, 3.75, -4.0]], dtype=torch.float64)
+    moved = x.to("xla")
+    orders = [1.5, 0, 1, 2, float("inf"), -float("inf"), 3.25, -1, 0.0, 1.0, 2.0, -2.5]
+    for order in orders * 2:
+        wanted = torch.linalg.vector_norm(x, order, dim=1)
+        torch.testing.assert_close(torch.linalg.vector_norm(moved, order, dim=1).cpu(), wanted)
+    for decimals in [0, 2, -1, 30, -30, 22, -22, 1] * 2:
+        wanted = torch.round(x, decimals=decimals)
+        torch.testing.assert_close(torch.round(moved, decimals=decimals).cpu(), wanted)
+
+
 def test_numbers_are_drawn_from_a_range_that_grows() -> None:
     def draw(end: int) -> list[int]:
         return torch.randint(0, end, (1000,), device="xla").tolist()
@@ -227,6 +251,9 @@ def test_what_moves_is_refused_as_on_the_cpu() -> None:
         lambda x, i: x.roll((i, i), 0),
         lambda x, i: x[0].tril(i),
         lambda x, i: F.huber_loss(x, x, delta=-i),
+        lambda x, i: x.kthvalue(i + 4),
+        lambda x, i: x.kthvalue(1 - i),
+        lambda x, i: x.kthvalue(i, 2),
         lambda x, i: torch.arange(i, 0, 1, device=x.device),
         lambda x, i: torch.arange(0, i, 0, device=x.device),
     ):

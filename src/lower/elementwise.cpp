@@ -103,16 +103,33 @@ void lower_frac(LowerContext& c) {
   finish(c, x - Expr{c.b, truncate(c.b, x.value())});
 }
 
+// Of ten, by the size of an integer argument: exact where that is an input of the program, which is
+// at most 22.
+Val power_of_ten(LowerContext& c, size_t argument, DType dtype) {
+  if (std::optional<Number> literal = c.literal(argument)) {
+    return c.b.constant(std::pow(10.0, std::abs(literal->to_double())), dtype);
+  }
+  const Expr exponent = abs(number(c, argument, DType::Long));
+  Expr power{c.b, c.b.constant(1.0, DType::Double)};
+  for (int64_t bit = 1; bit <= 16; bit *= 2) {
+    const Expr mask = exponent.constant(static_cast<double>(bit));
+    const Expr bits{c.b, c.b.binary("and", exponent.value(), mask.value())};
+    power = where(bits == mask, power * std::pow(10.0, static_cast<double>(bit)), power);
+  }
+  return c.b.convert(power.value(), dtype);
+}
+
 void lower_round_decimals(LowerContext& c) {
-  double scale = std::pow(10.0, static_cast<double>(c.integer(1)));
   Expr x = operand(c, 0);
   if (!is_float(x.value().dtype())) {
     finish(c, x);
     return;
   }
-  Expr scaled = scale >= 1 ? x * scale : x / (1 / scale);
-  Expr rounded{c.b, c.b.unary("round_nearest_even", scaled.value())};
-  finish(c, scale >= 1 ? rounded / scale : rounded * (1 / scale));
+  const Expr scale{c.b, power_of_ten(c, 1, x.value().dtype())};
+  const Expr before_point = number(c, 1, DType::Long) < 0;
+  const Expr scaled = where(before_point, x / scale, x * scale);
+  const Expr rounded{c.b, c.b.unary("round_nearest_even", scaled.value())};
+  finish(c, where(before_point, rounded * scale, rounded / scale));
 }
 
 void lower_sign(LowerContext& c) {

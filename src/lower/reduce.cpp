@@ -361,7 +361,12 @@ void lower_logsumexp(LowerContext& c) {
   set_reduced(c, 0, b.add(b.unary("log", sum_of(c, Reduction(powers, dims))), shift));
 }
 
-void reduce_norm(LowerContext& c, double order, int dim_argument) {
+// The order is argument 1, and where it is an input of the program none that has a case of its own
+// (record/moving.h).
+void reduce_norm(LowerContext& c, int dim_argument) {
+  constexpr double kAnother = 3;
+  const std::optional<Number> literal = c.literal(1);
+  const double order = c.is_none(1) ? 2 : literal ? literal->to_double() : kAnother;
   Builder& b = c.b;
   DType dtype = compute_dtype(c.output(0).dtype);
   Val x = c.tensor(0);
@@ -378,16 +383,20 @@ void reduce_norm(LowerContext& c, double order, int dim_argument) {
   } else if (order == 2) {
     set_reduced(c, 0, b.unary("sqrt", sum(b.mul(size, size))));
   } else {
-    Val total = sum(b.binary("power", size, b.full(order, size.type())));
-    set_reduced(c, 0, b.binary("power", total, b.full(1 / order, total.type())));
+    const auto power = [&](Val x, Val exponent) {
+      return b.binary("power", x, b.expand(b.convert(exponent, dtype), x.dims()));
+    };
+    const Expr exponent = number(c, 1, DType::Double);
+    const Val total = sum(power(size, exponent.value()));
+    set_reduced(c, 0, power(total, (1.0 / exponent).value()));
   }
 }
 
 // linalg_vector_norm(self, ord, dim?, keepdim, *, dtype?)
-void lower_vector_norm(LowerContext& c) { reduce_norm(c, c.real(1), 2); }
+void lower_vector_norm(LowerContext& c) { reduce_norm(c, 2); }
 // norm(self, p?), with or without (dim, keepdim)
-void lower_norm(LowerContext& c) { reduce_norm(c, c.real_or(1, 2), -1); }
-void lower_norm_dim(LowerContext& c) { reduce_norm(c, c.real_or(1, 2), 2); }
+void lower_norm(LowerContext& c) { reduce_norm(c, -1); }
+void lower_norm_dim(LowerContext& c) { reduce_norm(c, 2); }
 
 // ---- softmax ------------------------------------------------------------------------------------
 
@@ -486,8 +495,8 @@ void lower_cumulative(LowerContext& c) {
 }  // namespace
 
 void register_reduce(LowerTable& table) {
-  auto set = [&](const char* name, LowerFunction function) {
-    table[std::string("aten::") + name] = {function, kNone};
+  auto set = [&](const char* name, LowerFunction function, uint32_t flags = kNone) {
+    table[std::string("aten::") + name] = {function, flags};
   };
   set("sum", lower_sum);
   set("sum.dim_IntList", lower_sum_dim);
@@ -517,11 +526,11 @@ void register_reduce(LowerTable& table) {
   set("var_mean.correction", lower_variance<false, true>);
   set("std_mean.correction", lower_variance<true, true>);
   set("logsumexp", lower_logsumexp);
-  set("linalg_vector_norm", lower_vector_norm);
-  set("norm.Scalar", lower_norm);
-  set("norm.ScalarOpt_dtype", lower_norm);
-  set("norm.ScalarOpt_dim", lower_norm_dim);
-  set("norm.ScalarOpt_dim_dtype", lower_norm_dim);
+  set("linalg_vector_norm", lower_vector_norm, kStaticNumbers);
+  set("norm.Scalar", lower_norm, kStaticNumbers);
+  set("norm.ScalarOpt_dtype", lower_norm, kStaticNumbers);
+  set("norm.ScalarOpt_dim", lower_norm_dim, kStaticNumbers);
+  set("norm.ScalarOpt_dim_dtype", lower_norm_dim, kStaticNumbers);
   set("_softmax", lower_softmax);
   set("_safe_softmax", lower_safe_softmax);
   set("_log_softmax", lower_log_softmax);

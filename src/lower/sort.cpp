@@ -87,12 +87,17 @@ void set_reshaped(LowerContext& c, Val values, Val indices) {
 
 // kthvalue(self, k, dim, keepdim)
 void lower_kthvalue(LowerContext& c) {
+  Builder& b = c.b;
   Val x = c.tensor(0);
-  int64_t k = c.integer(1), dim = c.dim(2, x.rank());
-  Sorted s = sorted(c.b, x, dim, false);
+  int64_t dim = c.dim(2, x.rank());
+  Sorted s = sorted(b, x, dim, false);
   if (x.rank() > 0) {
-    s.values = c.b.slice_dim(s.values, dim, k - 1, k);
-    s.indices = c.b.slice_dim(s.indices, dim, k - 1, k);
+    Vals starts(x.rank(), b.constant(0.0, DType::Long));
+    starts[dim] = b.sub(c.number(1, DType::Long), b.constant(1.0, DType::Long));
+    Dims sizes = x.dims();
+    sizes[dim] = 1;
+    s.values = b.dynamic_slice(s.values, starts, sizes);
+    s.indices = b.dynamic_slice(s.indices, starts, sizes);
   }
   set_reshaped(c, s.values, s.indices);
 }

@@ -171,6 +171,42 @@ bool exponent_moves(const OpInfo&, const c10::IValue* arguments, MovingNumbers& 
   return !is_special && std::isfinite(exponent);
 }
 
+// linalg_vector_norm(self, ord, …): extremes, a count, a plain sum and one of squares are other
+// computations.
+bool order_moves(const OpInfo&, const c10::IValue* arguments, MovingNumbers& moving) {
+  const c10::IValue& order = arguments[1];
+  if (!order.isInt() && !order.isDouble()) {
+    return false;
+  }
+  // A number of one kind, as others of the operator's calls will be.
+  const double value = order.isInt() ? static_cast<double>(order.toInt()) : order.toDouble();
+  moving.numbers.push_back({1, Number::of(value)});
+  return std::isfinite(value) && value != 0 && value != 1 && value != 2;
+}
+
+// kthvalue(self, k, dim, keepdim)
+bool rank_moves(const OpInfo&, const c10::IValue* arguments, MovingNumbers& moving) {
+  const int64_t rank = rank_of(arguments[0]);
+  const int64_t most = std::max<int64_t>(rank, 1);
+  if (!arguments[1].isInt() || !is_within(arguments[2].toInt(), -most, most - 1)) {
+    return false;
+  }
+  const int64_t dim = arguments[2].toInt();
+  const int64_t size = rank == 0 ? 1 : size_of(arguments[0], dim < 0 ? dim + rank : dim);
+  moving.numbers.push_back({1, Number::of(arguments[1].toInt())});
+  return is_within(arguments[1].toInt(), 1, size);
+}
+
+// round(self, decimals): as far as powers of ten are exact.
+bool decimals_move(const OpInfo&, const c10::IValue* arguments, MovingNumbers& moving) {
+  constexpr int64_t kExact = 22;
+  if (!arguments[1].isInt()) {
+    return false;
+  }
+  moving.numbers.push_back({1, Number::of(arguments[1].toInt())});
+  return is_within(arguments[1].toInt(), -kExact, kExact);
+}
+
 // huber_loss(self, target, reduction, delta): 0 is another loss, or a mistake.
 bool threshold_moves(const OpInfo&, const c10::IValue* arguments, MovingNumbers& moving) {
   if (!arguments[3].isDouble()) {
@@ -215,6 +251,13 @@ MovingRule find_moving_rule(const std::string& functional_name, bool is_slice) {
       {"aten::pow.Tensor_Scalar", exponent_moves},
       {"aten::huber_loss", threshold_moves},
       {"aten::smooth_l1_loss", threshold_moves},
+      {"aten::linalg_vector_norm", order_moves},
+      {"aten::norm.Scalar", order_moves},
+      {"aten::norm.ScalarOpt_dim", order_moves},
+      {"aten::norm.ScalarOpt_dim_dtype", order_moves},
+      {"aten::norm.ScalarOpt_dtype", order_moves},
+      {"aten::kthvalue", rank_moves},
+      {"aten::round.decimals", decimals_move},
   };
   if (is_slice) {
     return slice_moves;

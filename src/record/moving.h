@@ -1,6 +1,6 @@
 // Numbers among an operator's arguments that may move from call to call while no size does: where
-// slices begin and end, shifts, diagonals, ranges to draw from or to count, exponents. They are
-// numbers of the node, so that one that moves keeps the plan, and in time is an input of the
+// slices begin and end, shifts, diagonals, ranks, ranges to draw from or to count, exponents. They
+// are numbers of the node, so that one that moves keeps the plan, and in time is an input of the
 // program. Others given as integers are part of the signature.
 #pragma once
 
