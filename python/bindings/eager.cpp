@@ -20,7 +20,7 @@ std::shared_ptr<CompiledFunction> make_function(std::string name, bool full_grap
 }
 
 int64_t host_address(const at::Tensor& tensor) {
-  auto data = materialize_data(tensor);
+  const HeldData data = materialize_data(tensor);
   TORCH_CHECK(!spmd_enabled() || !data->sharding()->is_tiled(),
               "a sharded tensor has no one address: copy it to the CPU first");
   return reinterpret_cast<int64_t>(data->host().data());

@@ -65,7 +65,7 @@ std::vector<NodePtr> leaves_of(const std::vector<at::Tensor>& tensors) {
   std::vector<NodePtr> leaves;
   for (const at::Tensor& tensor : tensors) {
     if (tensor.numel() > 0) {
-      leaves.push_back(materialize_data(tensor));
+      leaves.push_back(materialize_data(tensor).data());
       continue;
     }
     // No graph reads it, and no frame says how it lies: it has its own sizes.

@@ -344,10 +344,18 @@ DeviceDataPtr constant_of_trace(const at::Tensor& tensor) {
 
 }  // namespace
 
-DeviceDataPtr materialize_data(const at::Tensor& tensor) {
+HeldData::HeldData(DeviceDataPtr data) : data_(std::move(data)) { ++data_->holders; }
+
+HeldData::~HeldData() {
+  TraceLock lock;
+  --data_->holders;
+}
+
+HeldData materialize_data(const at::Tensor& tensor) {
   if (current_scope() != nullptr) {
     if (DeviceDataPtr constant = constant_of_trace(tensor)) {
-      return constant;
+      TraceLock lock;
+      return HeldData(std::move(constant));
     }
   }
   StatePtr state = state_of(tensor);
@@ -356,7 +364,7 @@ DeviceDataPtr materialize_data(const at::Tensor& tensor) {
     TraceLock lock;
     const Value& value = value_of(*tensor.unsafeGetTensorImpl());
     if (value.node->kind == Node::Kind::Data) {
-      return DeviceDataPtr::reclaim_copy(device_data(*value.node));
+      return HeldData(DeviceDataPtr::reclaim_copy(device_data(*value.node)));
     }
   }
   return materialize_data(tensor);  // never written: zeros were just recorded

@@ -6,6 +6,7 @@
 #include "execution/launch.h"
 #include "trace/tensor.h"
 
+#include <functional>
 #include <string>
 
 namespace torch_xla {
@@ -26,14 +27,31 @@ size_t pending_operation_count(int device);
 // inputs, so that other numbers need no other program.
 void run_eagerly(const std::vector<StatePtr>& states);
 
+// A storage's value whose bytes are read: until this is gone no other thread has a program
+// overwrite them.
+class HeldData {
+ public:
+  explicit HeldData(DeviceDataPtr data) REQUIRES(trace_mutex);
+  ~HeldData();
+  HeldData(const HeldData&) = delete;
+  HeldData& operator=(const HeldData&) = delete;
+
+  const DeviceDataPtr& data() const { return data_; }
+  DeviceData* operator->() const { return data_.get(); }
+
+ private:
+  const DeviceDataPtr data_;
+};
+
 // The storage's value, run if pending (not awaited).
-DeviceDataPtr materialize_data(const at::Tensor& tensor);
+HeldData materialize_data(const at::Tensor& tensor);
 // Its buffer, awaited until launched (not until computed).
 pjrt::BufferPtr materialize(const at::Tensor& tensor);
 
-// A CPU tensor of the same window, on the value's own memory where that is the host's: for who
-// reads it at once and keeps nothing. Blocks.
-at::Tensor host_window(const at::Tensor& tensor);
+// Calls `read` with a CPU tensor of the same window, on the value's own memory where that is the
+// host's: it keeps nothing of it. Blocks.
+void read_on_host(const at::Tensor& tensor,
+                  const std::function<void(const at::Tensor& window)>& read);
 
 // A CPU tensor with the same sizes, strides and values. Blocks.
 at::Tensor to_cpu(const at::Tensor& tensor);

@@ -110,23 +110,26 @@ bool covers_storage(const at::Tensor& tensor) {
          is_dense_permutation(tensor.sizes(), tensor.strides());
 }
 
-at::Tensor host_window(const at::Tensor& tensor) {
+void read_on_host(const at::Tensor& tensor,
+                  const std::function<void(const at::Tensor& window)>& read) {
   at::AutoDispatchBelowADInplaceOrView guard;
-  at::Tensor frame = with_torch_errors([&] { return frame_on_host(*materialize_data(tensor)); });
-  at::Tensor window = window_on_host(std::move(frame), tensor);
-  window._set_conj(tensor.is_conj());
-  window._set_neg(tensor.is_neg());
-  return window;
+  with_torch_errors([&] {
+    const HeldData held = materialize_data(tensor);
+    const at::Tensor window = window_on_host(frame_on_host(*held.data()), tensor);
+    window._set_conj(tensor.is_conj());
+    window._set_neg(tensor.is_neg());
+    read(window);
+  });
 }
 
 at::Tensor to_cpu(const at::Tensor& tensor) {
   at::AutoDispatchBelowADInplaceOrView guard;
-  const at::Tensor window = host_window(tensor);
   auto options = at::TensorOptions().dtype(tensor.scalar_type());
   at::Tensor result = is_dense_permutation(tensor.sizes(), tensor.strides())
                           ? at::empty_strided(tensor.sizes(), tensor.strides(), options)
                           : at::empty(tensor.sizes(), options);
-  return result.copy_(window);
+  read_on_host(tensor, [&](const at::Tensor& window) { result.copy_(window); });
+  return result;
 }
 
 at::Tensor upload(const at::Tensor& source, int device) {

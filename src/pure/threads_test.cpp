@@ -131,6 +131,30 @@ TEST_F(ThreadsTest, ReadOneTensor) {
   EXPECT_EQ(wrong, 0);
 }
 
+// Each value is one number in all places. What a reader copies from is no program's to write in.
+TEST_F(ThreadsTest, ReadWhatAnotherOverwrites) {
+  for (const char* tiers : {"never", "off"}) {
+    setenv("TORCH_XLA_TIERS", tiers, 1);
+    torch::Tensor shared = torch::zeros({1 << 18}, torch::device(xla_));
+    std::atomic<bool> done = false;
+    std::atomic<int> torn = 0;
+    std::thread reader([&] {
+      while (!done) {
+        const torch::Tensor seen = shared.cpu();
+        torn += !seen.eq(seen[0]).all().item<bool>();
+      }
+    });
+    for (int step = 0; step < 400; ++step) {
+      shared.add_(1);
+      sync();
+    }
+    done = true;
+    reader.join();
+    EXPECT_EQ(torn, 0) << tiers;
+    EXPECT_EQ(shared[7].item<float>(), 400);
+  }
+}
+
 TEST_F(ThreadsTest, SyncWhatTheyRecordedAndWhatOthersLeft) {
   torch::Tensor left;
   std::thread([&] { left = torch::ones({5}, torch::device(xla_)) * 2; }).join();

@@ -247,7 +247,9 @@ c10::Scalar local_scalar_dense(const Tensor& self) {
   static metrics::Counter& reads = metrics::counter("aten::_local_scalar_dense");
   reads.add();
   at::AutoDispatchBelowADInplaceOrView guard;
-  return at::_local_scalar_dense(host_window(self));
+  c10::Scalar number;
+  read_on_host(self, [&](const Tensor& window) { number = at::_local_scalar_dense(window); });
+  return number;
 }
 
 c10::OperatorHandle copy_handle() {
@@ -299,7 +301,7 @@ void upload_into(const Tensor& self, const Tensor& source) {
 }
 
 Tensor to_device(const Tensor& source, int device) {
-  DeviceDataPtr data = materialize_data(source);
+  const HeldData data = materialize_data(source);
   pjrt::BufferPtr moved = data->buffer()->copy_to_device(device);
   if (pjrt::client().host_memory()) {
     moved->await_ready();  // the next operation may change the source in place
@@ -337,7 +339,7 @@ Tensor& copy_(Tensor& self, const Tensor& source, bool non_blocking) {
   if (!is_xla(self)) {
     RunReason reason("aten::copy_ to the CPU (cpu(), numpy(), tolist() or print)");
     at::AutoDispatchBelowADInplaceOrView guard;
-    self.copy_(host_window(source));
+    read_on_host(source, [&](const Tensor& window) { self.copy_(window); });
     return self;
   }
   check_no_overlap(self);
