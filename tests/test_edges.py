@@ -151,3 +151,28 @@ def test_edges_alone_and_beside_each_other(dtype: torch.dtype) -> None:
             *grown.cpu().tolist(),
             *(scale.cpu() > 0).to(dtype).tolist(),
         ]
+
+
+@pytest.mark.host_only("edges are interpreted where memory is the host's, and programs elsewhere")
+def test_bookkeeping_that_grows_by_itself_is_no_program_for_each_length() -> None:
+    """A loop that asks at each token whether all have ended."""
+    output = output_of(
+        """
+        import torch, torch_xla
+        import torch_xla.debug.metrics as met
+        def generate(device):
+            tokens = torch.tensor([[3], [4]], device=device)
+            mask, seen = torch.ones_like(tokens), []
+            for step in range(20):
+                token = (tokens[:, -1:] * 5 + mask.sum(-1, keepdim=True)).remainder(23)
+                tokens = torch.cat([tokens, token], dim=-1)
+                mask = torch.cat([mask, mask.new_ones(2, 1)], dim=-1)
+                seen.append((tokens == 7).any(-1).all().item())
+            return tokens.tolist(), mask.tolist(), seen
+        assert generate("xla") == generate("cpu")
+        assert generate("xla") == generate("cpu")
+        print(met.counter_value("UncachedCompile") or 0)
+        """,
+        TORCH_XLA_TIERS="off",
+    )
+    assert int(output) <= 5

@@ -124,9 +124,11 @@ void Execution::compute(const std::string& name, std::optional<size_t>& culprit)
   }
   if (const ActiveRegion* region = current_region()) {
     region->function->admit(*graph_);
-  } else if (std::vector<Piece> pieces = shared_pieces(*graph_); !pieces.empty()) {
-    run_pieces(std::move(pieces), name);
-    return;
+  } else if (!edge_) {
+    if (std::vector<Piece> pieces = shared_pieces(*graph_); !pieces.empty()) {
+      run_pieces(std::move(pieces), name);
+      return;
+    }
   }
   auto structure = find_structure(*graph_);
   tiers::Options options = options_for(*graph_);

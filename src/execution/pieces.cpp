@@ -1,5 +1,6 @@
 #include "execution/pieces.h"
 
+#include "base/hasher.h"
 #include "base/mutex.h"
 #include "base/recent_map.h"
 
@@ -35,9 +36,18 @@ class Cores {
 
  private:
   static constexpr uint64_t kNone = 0;
+  // Of an edge alone, what its operations are, and where they were recorded: its shapes grow.
   static uint64_t core_hash(const std::vector<Piece>& pieces) {
     auto core = std::find_if(pieces.begin(), pieces.end(), [](const Piece& p) { return !p.edge; });
-    return core == pieces.end() ? kNone : core->graph.hash;
+    if (pieces.empty() || core != pieces.end()) {
+      return pieces.empty() ? kNone : core->graph.hash;
+    }
+    Hasher operations;
+    for (const GraphNode& entry : pieces[0].graph.nodes) {
+      operations.add(entry.node->signature->op);
+      operations.add(entry.node->location);
+    }
+    return operations.low();
   }
   bool is_shared(uint64_t core) REQUIRES(mutex_) {
     const size_t* wholes = core == kNone ? nullptr : wholes_.find(core);

@@ -27,7 +27,7 @@ class Cutter {
     }
     find_parts();
     const auto cores = std::count(part_of_.begin(), part_of_.end(), kCore);
-    if (cores == 0 || cores == static_cast<std::ptrdiff_t>(part_of_.size())) {
+    if (cores == static_cast<std::ptrdiff_t>(part_of_.size())) {
       return {};
     }
     std::vector<Piece> pieces;

@@ -13,8 +13,8 @@ struct Piece {
   bool edge = false;
 };
 
-// The graph as pieces to run one after the other: an edge, the core, an edge. Empty if there is
-// nothing to cut off. Hashed, with the whole graph's options.
+// The graph as pieces to run one after the other: an edge, the core, an edge; one edge if it is
+// nothing else. Empty if there is nothing to cut off. Hashed, with the whole graph's options.
 std::vector<Piece> cut_edges(const Graph& graph);
 
 }  // namespace torch_xla
