@@ -281,6 +281,43 @@ def test_sums_and_products_of_bfloat16_are_rounded_as_on_the_cpu() -> None:
     assert torch.equal(every.to("xla").log().cpu().isnan(), every.log().isnan())
 
 
+ROUNDS_SCALARS: dict[str, Callable[..., Tensor]] = {
+    "add": torch.add,
+    "sub": torch.sub,
+    "rsub": torch.rsub,
+    "mul": torch.mul,
+    "div": torch.div,
+    "alpha": lambda x, y: torch.add(x, y, alpha=0.3),
+    "alpha_of_difference": lambda x, y: torch.sub(x, y, alpha=-1.7),
+    "power": torch.pow,
+    "angle": lambda x, y: torch.atan2(x, torch.as_tensor(y, device=x.device)),
+}
+
+
+@pytest.mark.parametrize("kind", ["number", "float32", "float64"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", ROUNDS_SCALARS)
+def test_scalars_are_rounded_to_16_bits_as_on_the_cpu(
+    name: str, dtype: torch.dtype, kind: str
+) -> None:
+    """Before they are added, also where they are inputs of a program."""
+    values = (torch.rand(256, generator=torch.Generator().manual_seed(0)) * 4 + 0.5).to(dtype)
+    compute = ROUNDS_SCALARS[name]
+    exactly = {"rtol": 0, "atol": 0, "equal_nan": True}
+    # No power is subnormal, of which XLA makes zero.
+    whole = torch.arange(256) * 37 - 4000 if name != "power" else torch.arange(256) % 9
+    got = compute(values.to("xla"), whole.to("xla")).cpu()
+    torch.testing.assert_close(got, compute(values, whole), **exactly)
+    for number in (0.7123456, 0.3987654, 1.2345678, -2.7182818):
+        scalar = number if kind == "number" else torch.tensor(number, dtype=getattr(torch, kind))
+        moved = scalar.to("xla") if isinstance(scalar, Tensor) else scalar
+        expected, got = compute(values, scalar), compute(values.to("xla"), moved)
+        torch.testing.assert_close(got.cpu(), expected, **exactly)
+        if kind != "number":
+            expected, got = compute(scalar, values), compute(moved, values.to("xla"))
+            torch.testing.assert_close(got.cpu(), expected, **exactly)
+
+
 def gradient_of_relu(x: Tensor, gradient: Tensor) -> Tensor:
     leaf = x.clone().requires_grad_()
     return torch.autograd.grad(leaf.relu(), leaf, gradient)[0]

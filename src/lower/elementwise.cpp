@@ -184,31 +184,44 @@ Expr complex(Expr real, Expr imag) {
 
 // ---- binary -------------------------------------------------------------------------------------
 
+// ATen rounds numbers and 0-d tensors of other dtypes to the output's before it computes.
+Expr rounded_operand(LowerContext& c, size_t i) {
+  const DType dtype = c.output(0).dtype;
+  return {c.b, c.b.convert(c.tensor_as(i, dtype), compute_dtype(dtype))};
+}
+
+// But what all elements are multiplied with or divided by.
+Expr factor(LowerContext& c, size_t i) {
+  const Window* window = c.window(i);
+  const bool is_one = window == nullptr || window->numel() == 1;
+  return is_one ? operand(c, i) : rounded_operand(c, i);
+}
+
 // Argument `i`, times alpha (argument 2) unless that is 1.
 Expr times_alpha(LowerContext& c, size_t i) {
-  Expr x = operand(c, i);
+  Expr x = rounded_operand(c, i);
   std::optional<Number> literal = c.literal(2);
-  return literal && literal->to_complex() == 1.0 ? x : x * scalar(c, 2);
+  return literal && literal->to_complex() == 1.0 ? x : x * rounded_operand(c, 2);
 }
 
 void lower_add(LowerContext& c) {
-  Expr x = operand(c, 0);
+  Expr x = rounded_operand(c, 0);
   finish(c, x + times_alpha(c, 1));
 }
 void lower_sub(LowerContext& c) {
-  Expr x = operand(c, 0);
+  Expr x = rounded_operand(c, 0);
   finish(c, x - times_alpha(c, 1));
 }
 void lower_rsub(LowerContext& c) {
   Expr x = times_alpha(c, 0);
-  finish(c, operand(c, 1) - x);
+  finish(c, rounded_operand(c, 1) - x);
 }
 
 // XLA leaves out what a literal one is multiplied with or divides. PyTorch's kernels multiply with
 // its imaginary part, too: zero, which makes no number of an infinity.
 void lower_mul(LowerContext& c) {
-  const Expr x = operand(c, 0);
-  const Expr y = operand(c, 1);
+  const Expr x = rounded_operand(c, 0);
+  const Expr y = factor(c, 1);
   if (!c10::isComplexType(x.value().dtype())) {
     finish(c, x * y);
     return;
@@ -220,9 +233,9 @@ void lower_mul(LowerContext& c) {
 
 // By a real number: XLA multiplies complex ones with its reciprocal, and zero's would be no number.
 void lower_div(LowerContext& c) {
-  const Expr x = operand(c, 0);
+  const Expr x = rounded_operand(c, 0);
   if (!c10::isComplexType(x.value().dtype()) || !c.is_real_number(1)) {
-    finish(c, x / operand(c, 1));
+    finish(c, x / factor(c, 1));
     return;
   }
   const auto [a, b] = parts(x);
@@ -233,14 +246,14 @@ void lower_div(LowerContext& c) {
 // Truncated remainder, with PyTorch's result where the divisor is zero left to the operation.
 Expr fmod(Expr x, Expr y) { return {x.b(), x.b().binary("remainder", x.value(), y.value())}; }
 
-// Both operands broadcast to the output, in the dtype computations run in.
-std::pair<Expr, Expr> pair(LowerContext& c) {
+// Dividend and divisor broadcast to the output, in the dtype computations run in.
+std::pair<Expr, Expr> quotient_pair(LowerContext& c) {
   auto [x, y] = broadcast_pair(c, compute_dtype(c.output(0).dtype));
   return {{c.b, x}, {c.b, y}};
 }
 
-// As above, but rounded to the output's dtype first. ATen does so, and it matters to remainders.
-std::pair<Expr, Expr> rounded_pair(LowerContext& c) {
+// Both operands so, rounded to the output's dtype first.
+std::pair<Expr, Expr> pair(LowerContext& c) {
   DType dtype = c.output(0).dtype;
   auto [x, y] = broadcast_pair(c, dtype);
   return {{c.b, c.b.convert(x, compute_dtype(dtype))}, {c.b, c.b.convert(y, compute_dtype(dtype))}};
@@ -279,23 +292,23 @@ Expr floor_divide(Expr x, Expr y) {
 }
 
 void lower_remainder(LowerContext& c) {
-  auto [x, y] = rounded_pair(c);
+  auto [x, y] = pair(c);
   finish(c, python_remainder(x, y));
 }
 
 void lower_fmod(LowerContext& c) {
-  auto [x, y] = rounded_pair(c);
+  auto [x, y] = pair(c);
   finish(c, fmod(x, y));
 }
 
 void lower_floor_divide(LowerContext& c) {
-  auto [x, y] = pair(c);
+  auto [x, y] = quotient_pair(c);
   finish(c, floor_divide(x, y));
 }
 
 void lower_div_mode(LowerContext& c) {
   std::string mode = c.text_or(2, "");
-  auto [x, y] = pair(c);
+  auto [x, y] = quotient_pair(c);
   if (mode == "floor") {
     finish(c, floor_divide(x, y));
   } else if (mode == "trunc" && c10::isFloatingType(x.value().dtype())) {
@@ -340,8 +353,8 @@ void lower_pow_scalar(LowerContext& c) {
       return;
     }
   }
-  Expr y{c.b, c.b.expand(scalar(c, 1).value(), x.value().dims())};
-  finish(c, power(x, y));
+  const Val exponent = c.b.convert(c.number(1, c.output(0).dtype), x.value().dtype());
+  finish(c, power(x, {c.b, c.b.expand(exponent, x.value().dims())}));
 }
 
 void lower_pow(LowerContext& c) {
