@@ -47,6 +47,29 @@ def test_ties_survive_moving_there_and_back() -> None:
     assert model.head.weight.device.type == "cpu"
 
 
+def test_hooks_and_attributes_of_parameters_survive_moving_there_and_back() -> None:
+    class Marked(nn.Parameter):
+        pass
+
+    model = nn.Linear(2, 1, bias=False)
+    model.weight = Marked(torch.ones(1, 2))
+    model.weight.mark = "kept"
+    doubled = model.weight.register_hook(lambda gradient: 2 * gradient)
+    accumulated = []
+    model.weight.register_post_accumulate_grad_hook(
+        lambda weight: accumulated.append(weight.grad.tolist())
+    )
+    for device in ("xla", "cpu", "xla"):
+        model.to(device).zero_grad()
+        model(torch.ones(1, 2, device=device)).sum().backward()
+        assert type(model.weight) is Marked
+        assert model.weight.mark == "kept"
+    doubled.remove()
+    model.zero_grad()
+    model(torch.ones(1, 2, device="xla")).sum().backward()
+    assert accumulated == [[[2, 2]]] * 3 + [[[1, 1]]]
+
+
 def test_module_dtype_conversion() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)).to("xla").bfloat16()
     output = model(torch.ones(3, 4, device="xla", dtype=torch.bfloat16))

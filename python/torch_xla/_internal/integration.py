@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch._subclasses import fake_tensor
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from torch_xla import _XLAC
 from torch_xla._internal import (
@@ -192,20 +193,31 @@ def _exchange_parameters(switch: bool) -> Iterator[None]:
         torch.__future__.set_swap_module_params_on_conversion(before)
 
 
+def _has_torch_function(tensor: torch.Tensor) -> bool:
+    has: bool = torch.overrides.has_torch_function_unary(tensor)  # type: ignore[no-untyped-call]
+    return has and not torch.nn.parameter.is_lazy(tensor)
+
+
 def _swap_tensors(first: torch.Tensor, second: torch.Tensor) -> None:
     """Exchanges what two Python objects are. Unlike PyTorch's own, it does not mind that a result
     of the module is still alive: the result's graph keeps the former parameter; nor a profile of
-    the memory. And a parameter of a lazy module, which has no sizes yet, stays one."""
-    if torch.nn.parameter.is_lazy(first):
-        _XLAC.swap_tensor_impls(first, second)
-        return
-    slots = copyreg._slotnames(type(first))  # type: ignore[attr-defined]
-    names = ["__class__", "__dict__", *(name for name in slots if hasattr(first, name))]
+    the memory. As where PyTorch exchanges the data only, a parameter keeps its class, its
+    attributes and its hooks, but for subclasses that say themselves what they become."""
+    names = list[str]()
+    if any(map(is_traceable_wrapper_subclass, (first, second))):  # they are made of attributes
+        slots = copyreg._slotnames(type(first))  # type: ignore[attr-defined]
+        names = ["__class__", "__dict__", *(name for name in slots if hasattr(first, name))]
+    elif _has_torch_function(first):
+        names = ["__class__"]
     for name in names:
         mine, its = getattr(first, name), getattr(second, name)
         setattr(first, name, its)
         setattr(second, name, mine)
     _XLAC.swap_tensor_impls(first, second)
+    for hooks in ("_backward_hooks", "_post_accumulate_grad_hooks"):
+        registered = getattr(first, hooks)  # of the object; what it has become calls none yet
+        if registered is not None:
+            setattr(first, hooks, registered)
 
 
 def _warn(message: str) -> None:
