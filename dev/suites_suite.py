@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Suite:
-    """What of a suite runs on one device without a model hub, and how it is told its device."""
+    """What of a suite runs on one device, and how it is told its device."""
 
     files: (
         str  # in its folder of tests, without test_ and .py; or a pattern of paths, which has a *
@@ -22,4 +22,6 @@ class Suite:
     tests_a_file: int = 10
     fixtures: str = ""  # pytest's, that say "cpu" and are to say the device
     constants: str = ""  # of its modules, that say "cpu" (functions: which devices there are)
+    choosers: str = ""  # functions of its library that say which device there is
+    hub: bool = False  # whether it asks for models of the Hugging Face hub (suites_hub.py)
     device_types: bool = False  # whether PyTorch makes its tests for each type of device

@@ -3,6 +3,7 @@
 from suites_sciences import SCIENCES
 from suites_suite import Suite
 
+SHARED = "`datasets` shares a tensor with processes, which the CPU alone allows"
 PLAIN_LOADER = "accelerate takes a plain `DataLoader` for its own where the device is XLA"
 
 SUITES = {
@@ -19,14 +20,21 @@ SUITES = {
             "stateful_dataloader": "accelerate has loaders of its own where the device is XLA",
             "test_skip_first_batches": PLAIN_LOADER,
         },
+        hub=True,
         tests_a_file=25,
     ),
     "peft": Suite(
-        """custom_models initialization tuners_utils low_level_api bufferdict incremental_pca
-        integrations lora_variants lorafa loraplus osf other pvera randlora riemannian_lora shira
-        trainable_tokens vblora vera mapping mixed lora_conversion lora_intruders""",
+        """custom_models decoder_models encoder_decoder_models feature_extraction_models
+        seq_classifier vision_models initialization tuners_utils low_level_api bufferdict
+        incremental_pca integrations lora_variants lorafa loraplus osf other pvera randlora
+        riemannian_lora shira trainable_tokens vblora vera mapping mixed lora_conversion
+        lora_intruders adaption_prompt arrow auto boft config cpt deft frod helpers hub_features
+        lora_ga multitask_prompt_tuning poly stablediffusion target_parameters unilora velora
+        xlora""",
         source="src",
-        environment={"SUITES_PEFT_DEVICE": "{}"},
+        choosers="peft.utils.infer_device",
+        hub=True,
+        tests_a_file=16,
     ),
     "transformers": Suite(
         """models/llama/modeling_llama models/bert/modeling_bert models/gpt2/modeling_gpt2
@@ -58,8 +66,26 @@ SUITES = {
         models/attention_processor models/unets/models_unet_2d models/unets/models_unet_1d
         models/autoencoders/models_autoencoder_kl models/autoencoders/models_vq
         models/transformers/models_dit_transformer2d models/transformers/models_transformer_sd3
-        models/transformers/models_transformer_flux models/transformers/models_transformer_wan""",
+        models/transformers/models_transformer_flux models/transformers/models_transformer_wan
+        pipelines/ddim/ddim pipelines/ddpm/ddpm pipelines/dit/dit pipelines/pndm/pndm
+        pipelines/stable_diffusion/stable_diffusion
+        pipelines/stable_diffusion/stable_diffusion_inpaint
+        pipelines/stable_diffusion_xl/stable_diffusion_xl
+        pipelines/stable_diffusion_3/pipeline_stable_diffusion_3
+        pipelines/latent_consistency_models/latent_consistency_models
+        pipelines/controlnet/controlnet pipelines/flux/pipeline_flux pipelines/sana/sana
+        pipelines/kandinsky2_2/kandinsky pipelines/pixart_alpha/pixart pipelines/wan/wan
+        pipelines/ltx/ltx pipelines/latte/latte pipelines/cogview4/cogview4
+        pipelines/lumina2/pipeline_lumina2 pipelines/mochi/mochi pipelines/qwenimage/qwenimage
+        pipelines/z_image/z_image pipelines/marigold/marigold_depth
+        pipelines/animatediff/animatediff pipelines/cogvideo/cogvideox
+        pipelines/stable_video_diffusion/stable_video_diffusion pipelines/shap_e/shap_e""",
         source="src",
+        hub=True,
+        theirs={
+            "xla not supported. Supported": "diffusers places models on the CPU and CUDA "
+            "only (`device_map`)",
+        },
         environment={"DIFFUSERS_TEST_DEVICE": "{}"},
         tests_a_file=4,
     ),
@@ -82,6 +108,7 @@ SUITES = {
         "tests/unittests/**/test_*.py",
         source="src",
         theirs={"test_perplexity_dtypes_cpu": "it tests the CPU by name"},
+        generators=True,
         default_device=True,
         tests_a_file=1,
     ),
@@ -153,19 +180,34 @@ SUITES = {
     ),
     "sentence-transformers": Suite(
         "tests/**/test_*.py",
+        # models of the hub itself, other runtimes, several processes
+        without=tuple(
+            """pretrained multi_process backends opensearch text_generation any_to_any image
+            train_stsb nanobeir search_engines""".split()
+        ),
         generators=True,
         theirs={
-            "token_pooling": "it pools on the CPU by name",
-            "cached_mnr": "its gradient cache asks for CUDA's random state",
+            "(in aten::scatter_add_": "it pools on the CPU by name",
+            "Torch not compiled with CUDA": "its gradient cache asks for CUDA's random state",
+            "(in aten::embedding": "its model is on the CPU by name",
+            "cannot share the memory": SHARED,
         },
         default_device=True,
+        choosers="sentence_transformers.util.environment.get_device_name",
+        hub=True,
+        tests_a_file=4,
     ),
     "trl": Suite(
         "tests/**/test_*.py",
         without=("vllm", "cli", "skills", "distributed", "invariant"),
         generators=True,
-        theirs={"TestGeneralizedJSDLossIsPinned": "its generator is the CPU's"},
+        theirs={
+            "TestGeneralizedJSDLossIsPinned": "its generator is the CPU's",
+            "cannot share the memory": SHARED,
+        },
         default_device=True,
+        hub=True,
+        tests_a_file=5,
     ),
     "x-transformers": Suite("tests/test_*.py", default_device=True, tests_a_file=24),
     "ultralytics": Suite("tests/test_*.py", default_device=True),
