@@ -374,6 +374,30 @@ print(layer(torch.ones(3, 2)).device, layer(torch.ones(3, 2, device="xla"), cond
     assert fresh_python(program, **diffusers) == "xla:0 torch.Size([3, 1])"
 
 
+# What matters here of datasets' files.
+SHARED_EPOCH = """
+import torch
+def _maybe_share_with_torch_persistent_workers(value):
+    return torch.tensor(value).share_memory_()
+class IterableDataset:
+    def __init__(self):
+        self.epoch = _maybe_share_with_torch_persistent_workers(0)
+"""
+
+
+def test_streaming_data_sets_share_their_epoch(fresh_python, tmp_path: Path) -> None:
+    (tmp_path / "datasets").mkdir()
+    (tmp_path / "datasets" / "__init__.py").touch()
+    (tmp_path / "datasets" / "iterable_dataset.py").write_text(SHARED_EPOCH)
+    program = """
+import torch, torch_xla
+from datasets.iterable_dataset import IterableDataset
+torch.set_default_device("xla")
+print(IterableDataset().epoch.is_shared(), torch.ones(1).device)
+"""
+    assert fresh_python(program, PYTHONPATH=str(tmp_path)) == "True xla:0"
+
+
 def test_a_file_that_hides_a_package_is_named(tmp_path: Path) -> None:
     """What beginners call their first scripts."""
 

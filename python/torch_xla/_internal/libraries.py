@@ -13,8 +13,9 @@ there it looks for a model's parameters by name, which `torch.compile` changes. 
 FlexAttention lists the devices it takes, and its attention over jagged tensors is composed of what
 this device has not; what it distributes over a mesh is for several processes (`device_meshes`); its
 counter of operations knows none of ours. Transformers does not know when we trace. Diffusers leaves
-timesteps on the host, and has layers that take them there. Versions of
-these libraries without what is corrected stay as they are.
+timesteps on the host, and has layers that take them there. Streaming data sets make a tensor on
+the default device that their workers share. Versions of these libraries without what is corrected
+stay as they are.
 """
 
 import contextlib
@@ -238,11 +239,25 @@ def _take_timesteps_of_the_host(module: Any) -> None:
     module.TimestepEmbedding.forward = forward_on_device
 
 
+def _count_epochs_on_the_host(module: Any) -> None:
+    """Workers of a streaming data set share its epoch; the default device's memory they cannot."""
+    share = module._maybe_share_with_torch_persistent_workers
+
+    @functools.wraps(share)
+    def share_on_host(value: int | torch.Tensor) -> torch.Tensor:
+        with torch.device("cpu"):
+            shared: torch.Tensor = share(value)
+            return shared
+
+    module._maybe_share_with_torch_persistent_workers = share_on_host
+
+
 # What modules are corrected by once they are imported.
 _CORRECTIONS: dict[str, Callable[[Any], None]] = {
     "accelerate.accelerator": _name_compiled_parameters,
     "accelerate.state": _number_processes,
     "accelerate.utils.operations": _gather_objects,
+    "datasets.iterable_dataset": _count_epochs_on_the_host,
     "diffusers.models.embeddings": _take_timesteps_of_the_host,
     "diffusers.configuration_utils": _be_seen_if_asked_for,
     "torch.distributed.tensor._api": device_meshes.correct_dtensor,
