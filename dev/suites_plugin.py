@@ -125,14 +125,17 @@ if os.environ.get("SUITES_RANDOM_OF_THE_CPU"):
 if not ON_CPU:
     import torch
 
-    def devices_of_xla() -> list[torch.device]:
-        return [torch.device("xla:0")]
+    def of_xla(said: Any) -> Any:
+        """What names the CPU, names xla: a string, a device, a list, or a function of these."""
+        if callable(said):
+            answer = said()
+            return lambda *args, **kwargs: of_xla(answer)
+        return [torch.device("xla:0")] if isinstance(said, list) else type(said)("xla")
 
     for constant in os.environ.get("SUITES_CONSTANTS", "").split():
         holder, _, constant_name = constant.rpartition(".")
         place = pkgutil.resolve_name(holder)
-        said = getattr(place, constant_name)
-        setattr(place, constant_name, devices_of_xla if callable(said) else type(said)("xla"))
+        setattr(place, constant_name, of_xla(getattr(place, constant_name)))
 
 for chooser in () if ON_CPU else os.environ.get("SUITES_CHOOSERS", "").split():
     chosen_by = pkgutil.resolve_name(chooser)
@@ -144,8 +147,8 @@ for chooser in () if ON_CPU else os.environ.get("SUITES_CHOOSERS", "").split():
 @pytest.hookimpl(wrapper=True)
 def pytest_fixture_setup(fixturedef: Any) -> Generator[None, Any, Any]:
     value = yield
-    if not ON_CPU and fixturedef.argname in FIXTURES and value == "cpu":
-        value = "xla"
+    if not ON_CPU and fixturedef.argname in FIXTURES and str(value) == "cpu":
+        value = type(value)("xla")
         fixturedef.cached_result = (value, *fixturedef.cached_result[1:])
     return value
 

@@ -434,4 +434,35 @@ SCIENCES = {
         default_device=True,
         tests_a_file=400,
     ),
+    "pomegranate": Suite("tests/**/test_*.py", default_device=True, tests_a_file=4),
+    "pytorch-struct": Suite("tests/test_*.py", default_device=True, tests_a_file=8),
+    "torchkbnufft": Suite(
+        "tests/test_*.py",
+        theirs={"test_nufft_accuracy": "its data come from a file, on the CPU"},
+        default_device=True,
+        tests_a_file=6,
+    ),
+    "xitorch": Suite(
+        "xitorch/_tests/test_*.py", fixtures="device", default_device=True, tests_a_file=8
+    ),
+    "FrEIA": Suite("tests/test_*.py", default_device=True, tests_a_file=6),
+    "tltorch": Suite(
+        "tltorch/**/test_*.py",
+        theirs={
+            "test_single_conv": "its data are on the CPU by name",
+            "test_TuckerTRL": "random weights, to a fixed error that the CPU misses with some",
+        },
+        default_device=True,
+        tests_a_file=8,
+    ),
+    "TorchDR": Suite(
+        "torchdr/tests/test_*.py",
+        theirs={
+            "test_consistency_sklearn": "it works on the CPU by name",
+            "test_NE": "it works on the CPU by name",
+        },
+        default_device=True,
+        tests_a_file=6,
+    ),
+    "conditional-flow-matching": Suite("tests/test_*.py", default_device=True, tests_a_file=20),
 }

@@ -451,4 +451,45 @@ SUITES = {
     ),
     "ttach": Suite("tests/test_*.py", default_device=True, tests_a_file=20),
     "examples": Suite(""),
+    # with a stand-in for the callbacks of Keras
+    "DeepCTR-Torch": Suite(
+        "tests/**/*_test.py",
+        constants="tests.utils.get_device",
+        environment={"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"},
+        tests_a_file=2,
+    ),
+    "pfrl": Suite(
+        "tests/**/test_*.py",
+        without=("async", "atari"),
+        theirs={
+            "(in aten::addmm": "pfrl works on the CPU where there is no CUDA",
+            "'lengths' argument": "lengths that PyTorch takes on the CPU only",
+        },
+        default_device=True,
+        tests_a_file=2,
+    ),
+    "poutyne": Suite(
+        "tests/**/test_*.py",
+        theirs={
+            "for generator but found 'cpu'": "PyTorch's `RandomSampler` has a generator of the CPU",
+            "test_load_checkpoint": "the checkpoint that it compares with is on the CPU by name",
+        },
+        default_device=True,
+        tests_a_file=4,
+    ),
+    "curated-transformers": Suite(
+        "curated_transformers/tests/layers/test_*.py curated_transformers/tests/util/test_*.py",
+        fixtures="torch_device",
+        default_device=True,
+        tests_a_file=10,
+    ),
+    "foolbox": Suite(
+        "tests/test_*.py", arguments="--backend=pytorch", default_device=True, tests_a_file=8
+    ),
+    "GenerativeModels": Suite("tests/test_*.py", default_device=True, tests_a_file=3),
+    "titans-pytorch": Suite("tests/test_*.py", default_device=True, tests_a_file=12),
+    "pytorch-grad-cam": Suite("tests/test_*.py", default_device=True, tests_a_file=6),
+    "pytorch-crf": Suite("tests/test_*.py", default_device=True, tests_a_file=30),
+    "ncps": Suite("ncps/tests/test_*torch*.py", default_device=True, tests_a_file=20),
+    "torchscale": Suite("tests/test_*.py", default_device=True, tests_a_file=6),
 }
