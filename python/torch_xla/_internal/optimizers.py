@@ -12,9 +12,9 @@ from torch import Tensor
 
 from torch_xla._internal.devices import type_name
 
-# A list saves the host some of the time of each parameter, and costs it as much as four of them.
-_FEWEST = 5
-_SMALL = 16384  # elements, on average: whose update takes several times what is saved
+# A list saves the host some of the time of each parameter, and costs it as much as a few of them.
+_FEWEST = 8
+_SMALL = 8192  # elements, on average: whose update takes several times what is saved
 Choice = Callable[..., tuple[bool, bool]]
 Update = Callable[..., None]
 
