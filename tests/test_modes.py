@@ -18,7 +18,7 @@ SUITE = [
 ]
 WITHOUT_PROGRAMS = [*sorted(HERE.glob("test_operators_*.py")), HERE / "test_training.py"]
 # Each mode takes so many of the tests; `make test-modes` all of them.
-EVERY = 11
+EVERY = 19
 # A sample of what tells a device that is not the host from one that is; `make
 # test-foreign` runs the others.
 FOREIGN = [HERE / "test_foreign.py"]

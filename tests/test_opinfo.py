@@ -44,7 +44,7 @@ if FOREIGN:
 
 def every(config: pytest.Config) -> int:
     """Of how many operators one is looked at; `make test-operators` looks at all of them."""
-    return 1 if config.getoption("--full") else max(int(config.getoption("--every")), 2)
+    return 1 if config.getoption("--full") else max(int(config.getoption("--every")), 3)
 
 
 @pytest.fixture(scope="module")
