@@ -5,15 +5,14 @@ kernel. Each side lives in a process of its own; they take turns, operator by op
 round, and of each operator the best round counts.
 """
 
-import argparse
 import statistics
 import sys
 import time
 from collections.abc import Callable
 
-from timing import Worker, best_in_turn, write_json
+from timing import best_in_turn, options_of, workers_of, write_json
 
-SIDES = ("cpu", "eager")
+SIDES = dict.fromkeys(("cpu", "eager"), {"OMP_NUM_THREADS": "1"})
 CALLS = 1000
 
 
@@ -68,26 +67,14 @@ def worker(side: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--worker", choices=SIDES, help=argparse.SUPPRESS)
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--json", help="write the figures to this file")
-    options = parser.parse_args()
-    if options.worker:
-        worker(options.worker)
-        return
-    workers = {
-        side: Worker(sys.executable, __file__, "--worker", side, OMP_NUM_THREADS="1")
-        for side in SIDES
-    }
+    options = options_of(__doc__, worker, rounds=15)
     results: dict[str, dict[str, float]] = {}
-    for name in operators("cpu"):
-        best = best_in_turn(workers, name, options.rounds)
-        results[name] = {**best, "ratio": best["eager"] / best["cpu"]}
-        text = "{cpu:7.2f} us on the CPU {eager:7.2f} in eager mode   ratio {ratio:.2f}"
-        print(f"{name:34s}" + text.format(**results[name]), flush=True)
-    for process in workers.values():
-        process.end()
+    with workers_of(__file__, SIDES) as workers:
+        for name in operators("cpu"):
+            best = best_in_turn(workers, name, options.rounds)
+            results[name] = {**best, "ratio": best["eager"] / best["cpu"]}
+            text = "{cpu:7.2f} us on the CPU {eager:7.2f} in eager mode   ratio {ratio:.2f}"
+            print(f"{name:34s}" + text.format(**results[name]), flush=True)
     mean = statistics.geometric_mean([found["ratio"] for found in results.values()])
     print(f"geometric mean {mean:.2f} of {len(results)}")
     write_json(options.json, results)

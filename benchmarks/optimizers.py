@@ -4,13 +4,13 @@ and in eager mode, as it chooses to work and one by one (`foreach=False`).
 Each side lives in a process of its own, they take turns, and of each the best round counts.
 """
 
-import argparse
 import sys
 import time
 
-from timing import Worker, best_in_turn, write_json
+from timing import best_in_turn, options_of, workers_of, write_json
 
-SIDES = ("cpu", "lazy", "lazy, one by one", "eager", "eager, one by one")
+MODES = ("lazy", "lazy, one by one", "eager", "eager, one by one")
+SIDES = dict[str, dict[str, str]].fromkeys(("cpu", *MODES), {})
 # How many parameters of how many elements.
 CASES = ((2, 100), (10, 100), (100, 100), (100, 4_096), (100, 16_384), (20, 1 << 20))
 STEPS = 5
@@ -49,24 +49,17 @@ def worker(side: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--worker", choices=SIDES, help=argparse.SUPPRESS)
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--json", help="write the figures to this file")
-    options = parser.parse_args()
-    if options.worker:
-        worker(options.worker)
-        return
-    workers = {side: Worker(sys.executable, __file__, "--worker", side) for side in SIDES}
+    options = options_of(__doc__, worker, rounds=15)
     results: dict[str, dict[str, float]] = {}
-    for count, elements in CASES:
-        best = best_in_turn(workers, f"{count} {elements}", options.rounds)
-        name = f"{count} of {elements:,}"
-        results[name] = {side: milliseconds / best["cpu"] for side, milliseconds in best.items()}
-        ratios = "  ".join(f"{side} {results[name][side]:.2f}" for side in SIDES[1:])
-        print(f"{name:16s} CPU eager {best['cpu']:7.3f} ms  {ratios}", flush=True)
-    for process in workers.values():
-        process.end()
+    with workers_of(__file__, SIDES) as workers:
+        for count, elements in CASES:
+            best = best_in_turn(workers, f"{count} {elements}", options.rounds)
+            name = f"{count} of {elements:,}"
+            results[name] = {
+                side: milliseconds / best["cpu"] for side, milliseconds in best.items()
+            }
+            ratios = "  ".join(f"{side} {results[name][side]:.2f}" for side in MODES)
+            print(f"{name:16s} CPU eager {best['cpu']:7.3f} ms  {ratios}", flush=True)
     write_json(options.json, results)
 
 

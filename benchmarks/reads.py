@@ -6,12 +6,11 @@ turns, and of each length the best round counts. `interpreted` and `program` say
 choose between.
 """
 
-import argparse
 import sys
 import time
 from collections.abc import Callable
 
-from timing import Worker, best_in_turn, write_json
+from timing import best_in_turn, options_of, workers_of, write_json
 
 SIDES = {
     "cpu": {},
@@ -96,27 +95,16 @@ def worker(side: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--worker", choices=SIDES, help=argparse.SUPPRESS)
-    parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--json", help="write the figures to this file")
-    options = parser.parse_args()
-    if options.worker:
-        worker(options.worker)
-        return
-    workers = {
-        side: Worker(sys.executable, __file__, "--worker", side, **environment)
-        for side, environment in SIDES.items()
-    }
+    options = options_of(__doc__, worker, rounds=10)
     print(" " * 30 + "".join(f"{side:>12}" for side in SIDES) + "   lazy / cpu")
     results: dict[str, dict[str, float]] = {}
-    for name in works("cpu"):
-        best = best_in_turn(workers, name, options.rounds)
-        results[name] = {**best, "ratio": best["lazy"] / best["cpu"]}
-        times = "".join(f"{best[side]:12.1f}" for side in SIDES)
-        print(f"{name:30}{times}   {results[name]['ratio']:.2f}", flush=True)
-    if options.json:
-        write_json(options.json, results)
+    with workers_of(__file__, SIDES) as workers:
+        for name in works("cpu"):
+            best = best_in_turn(workers, name, options.rounds)
+            results[name] = {**best, "ratio": best["lazy"] / best["cpu"]}
+            times = "".join(f"{best[side]:12.1f}" for side in SIDES)
+            print(f"{name:30}{times}   {results[name]['ratio']:.2f}", flush=True)
+    write_json(options.json, results)
 
 
 if __name__ == "__main__":

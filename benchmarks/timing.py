@@ -5,6 +5,8 @@ machine hits all of them; medians and their ratio are what is reported. In one p
 share caches, memory and thread teams: what must not flatter gets a process each (`take_turns`).
 """
 
+import argparse
+import contextlib
 import json
 import os
 import resource
@@ -12,7 +14,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -97,6 +99,31 @@ class Worker:
         self._process.communicate()
         if self._process.returncode != 0:
             sys.exit(f"{self._process.args!r} failed")
+
+
+def options_of(description: str, work: Callable[[str], None], rounds: int) -> argparse.Namespace:
+    """Of a benchmark whose sides are its own script in processes (`workers_of`) that only work."""
+    parser = argparse.ArgumentParser(description=description.splitlines()[0])
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    parser.add_argument("--rounds", type=int, default=rounds)
+    parser.add_argument("--json", help="write the figures to this file")
+    options = parser.parse_args()
+    if options.worker:
+        work(options.worker)
+        sys.exit()
+    return options
+
+
+@contextlib.contextmanager
+def workers_of(script: str, sides: Mapping[str, Mapping[str, str]]) -> Iterator[dict[str, Worker]]:
+    """One for each side, in its environment."""
+    workers = {
+        side: Worker(sys.executable, script, "--worker", side, **environment)
+        for side, environment in sides.items()
+    }
+    yield workers
+    for worker in workers.values():
+        worker.end()
 
 
 def best_in_turn(workers: dict[str, Worker], line: str, rounds: int) -> dict[str, float]:

@@ -60,8 +60,9 @@ def _with_lists_of_small_ones(original: Choice) -> Choice:
         params: list[Tensor], differentiable: bool, use_fused: bool = False
     ) -> tuple[bool, bool]:
         fused, foreach = original(params, differentiable, use_fused)
-        ours = [p for p in params if p.device.type == type_name]
-        return fused, foreach and (not ours or _are_many_and_small(ours))
+        if foreach and (ours := [p for p in params if p.device.type == type_name]):
+            foreach = _are_many_and_small(ours)
+        return fused, foreach
 
     return default_to_fused_or_foreach
 
