@@ -66,6 +66,10 @@ HostArena::HostArena(size_t addresses) {
 }
 
 HostArena::~HostArena() {
+  {
+    MutexLock lock(mutex_);
+    ending_ = true;
+  }
   if (collapser_.joinable()) {
     collapser_.join();
   }
@@ -242,19 +246,31 @@ void HostArena::use_huge_pages_if_due() {
   }
 }
 
+// Page by page, and seldom: each takes the process' memory map and its page from those who compute.
+// At once, a step of AdamW over 20 M elements took 700 ms instead of 40.
 void HostArena::use_huge_pages() {
-  std::vector<std::pair<size_t, size_t>> there;
-  {
-    MutexLock lock(mutex_);
-    there = clean_.gaps_in(0, usable_);
-  }
-  for (const auto& [begin, end] : there) {
-    for (size_t at = up(begin, kHugePage); at + kHugePage <= end; at += kHugePage) {
-      madvise(base_ + at, kHugePage, kCollapse);  // of no effect in kernels that do not know it
-    }
+  constexpr int kPausesPerCall = 10;
+  for (auto page = huge_page_from(0); page; page = huge_page_from(*page + kHugePage)) {
+    const auto began = std::chrono::steady_clock::now();
+    madvise(base_ + *page, kHugePage, kCollapse);  // of no effect in kernels that do not know it
+    std::this_thread::sleep_for((std::chrono::steady_clock::now() - began) * kPausesPerCall);
   }
   MutexLock lock(mutex_);
   collapsing_ = false;
+}
+
+// The first at or after `at` that has memory throughout.
+std::optional<size_t> HostArena::huge_page_from(size_t at) {
+  MutexLock lock(mutex_);
+  if (ending_ || at >= usable_) {
+    return std::nullopt;
+  }
+  for (const auto& [begin, end] : clean_.gaps_in(at, usable_)) {
+    if (up(begin, kHugePage) + kHugePage <= end) {
+      return up(begin, kHugePage);
+    }
+  }
+  return std::nullopt;
 }
 
 HostArena::Usage HostArena::usage() {

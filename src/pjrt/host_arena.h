@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <thread>
 #include <unordered_map>
 
@@ -62,7 +63,8 @@ class HostArena {
   bool make_usable(size_t end) REQUIRES(mutex_);
   void keep_what_may_be_needed() REQUIRES(mutex_);
   void use_huge_pages_if_due() REQUIRES(mutex_);
-  void use_huge_pages();
+  void use_huge_pages() EXCLUDES(mutex_);
+  std::optional<size_t> huge_page_from(size_t at) EXCLUDES(mutex_);
   void keep_at_most(size_t bytes, size_t unit) REQUIRES(mutex_);
 
   void* mapped_ = nullptr;
@@ -84,6 +86,7 @@ class HostArena {
   size_t huge_until_ GUARDED_BY(mutex_) = 0;
   std::thread collapser_ GUARDED_BY(mutex_);
   bool collapsing_ GUARDED_BY(mutex_) = false;
+  bool ending_ GUARDED_BY(mutex_) = false;
   bool huge_pages_ GUARDED_BY(mutex_) = true;
   bool waited_in_vain_ GUARDED_BY(mutex_) = false;  // and nothing was freed since
   // Of the current and the previous period.
