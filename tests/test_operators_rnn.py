@@ -150,6 +150,8 @@ def test_composed_layers_are_one_operation_each(name: str, given: bool) -> None:
     if _XLAC.has_ffi() and options.get("dtype") != torch.float16:  # which is computed in 32 bits
         assert_bits(actual[:returned], expected[:returned])
     rounding = torch.finfo(options.get("dtype") or torch.float32).eps
+    if not _XLAC.has_ffi():  # where 64 bits are 32
+        rounding = max(rounding, torch.finfo(torch.float32).eps)
     for got, exact in zip(actual, wide, strict=True):
         scale = float(exact.abs().max()) + 1
         torch.testing.assert_close(got.cpu().double(), exact, rtol=0, atol=8 * rounding * scale)

@@ -221,8 +221,9 @@ void Execution::run_pieces(std::vector<Piece> pieces, const std::string& name) {
 // False: an operation needs a program.
 bool Execution::interpret_now(const std::string& name, std::optional<size_t>& culprit,
                               bool own_kernels) {
-  metrics::Timed executed(metrics::metric("ExecuteTime"));
-  metrics::Timed timed(metrics::metric("InterpretTime"));
+  static metrics::Metric& execute_time = metrics::metric("ExecuteTime");
+  static metrics::Metric& interpret_time = metrics::metric("InterpretTime");
+  metrics::Timed executed(execute_time), timed(interpret_time);
   timeline::Scope span(timeline::Kind::Interpret, name, static_cast<int64_t>(graph_->nodes.size()));
   std::vector<c10::Storage> inputs;
   inputs.reserve(leaves_.size());

@@ -65,9 +65,11 @@ DeviceDataPtr leaf_from_cpu(const at::Tensor& dense, TensorType frame, int devic
 
 // The value's bytes as a flat CPU tensor, in place where the device's memory is the host's.
 at::Tensor frame_on_host(DeviceData& data) {
-  metrics::Timed timed(metrics::metric("TransferFromDeviceTime"));
+  static metrics::Metric& time = metrics::metric("TransferFromDeviceTime");
+  static metrics::Metric& bytes = metrics::metric("InboundData", metrics::Unit::Bytes);
+  metrics::Timed timed(time);
   const TensorType& type = data.type;
-  metrics::metric("InboundData", metrics::Unit::Bytes).add(static_cast<double>(type.nbytes()));
+  bytes.add(static_cast<double>(type.nbytes()));
   auto options = at::TensorOptions().dtype(type.dtype);
   if (pjrt::client().host_memory()) {
     auto host = [&] {

@@ -18,6 +18,7 @@ namespace {
 // What was needed so many blocks or so long ago, and not since, is given back.
 constexpr uint64_t kPeriod = 4096;
 constexpr std::chrono::seconds kLongPeriod{10};
+constexpr size_t kOften = 4;  // times the peak, given back in a period
 constexpr size_t kHugePage = size_t{2} << 20;
 constexpr int kCollapse = 25;               // MADV_COLLAPSE, since Linux 6.1
 constexpr size_t kStep = size_t{64} << 20;  // in which addresses become accessible
@@ -109,6 +110,7 @@ void HostArena::count_periods() {
     period_began_ = now;
     peak_before_ = peak_now_;
     peak_now_ = bytes_in_use_;
+    given_back_ = 0;
   }
 }
 
@@ -185,15 +187,19 @@ size_t HostArena::size_of(const void* block) {
 void HostArena::release() {
   MutexLock lock(mutex_);
   keep_at_most(0, page());
+  comes_again_ = false;
 }
 
 // What lies in pieces of less than a huge page cannot be given back, and is not looked for again
-// until there is more.
+// until there is more. Where blocks fit so badly that each step gives back what the next one takes
+// anew, half as much more is kept: its pages are there at each step's peak either way.
 void HostArena::keep_what_may_be_needed() {
   const size_t wanted = peak() - bytes_in_use_;
-  const size_t slack = peak() / 32 + kHugePage;
+  const size_t slack = peak() / (comes_again_ ? 2 : 32) + kHugePage;
   least_kept_ = std::min(least_kept_, kept());
   if (kept() > std::max(wanted, least_kept_) + slack) {
+    given_back_ += kept() - wanted;
+    comes_again_ = comes_again_ || given_back_ > kOften * peak();
     keep_at_most(wanted, kHugePage);
     least_kept_ = kept() > wanted ? kept() : 0;
   }

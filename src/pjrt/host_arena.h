@@ -80,6 +80,8 @@ class HostArena {
   size_t usable_ GUARDED_BY(mutex_) = 0;                          // up to where it is accessible
   size_t bytes_in_use_ GUARDED_BY(mutex_) = 0;
   size_t least_kept_ GUARDED_BY(mutex_) = 0;  // since something was given back
+  size_t given_back_ GUARDED_BY(mutex_) = 0;  // in this period
+  bool comes_again_ GUARDED_BY(mutex_) = false;
   uint64_t taken_ GUARDED_BY(mutex_) = 0;
   size_t bytes_taken_ GUARDED_BY(mutex_) = 0;
   // What was needed at once when huge pages were last asked for, by a thread of its own.

@@ -103,7 +103,7 @@ def _is_installed(path: str, module: str) -> bool:
     return (
         "-packages" in path
         or path.startswith(_STANDARD_LIBRARY)
-        or module.partition(".")[0] in ("torch_xla", *_ASKERS)
+        or module.partition(".")[0] in ("torch", "torch_xla", "_torch_xla_autoload", *_ASKERS)
     )
 
 
