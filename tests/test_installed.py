@@ -268,6 +268,26 @@ def test_a_library_that_runs_from_its_checkout_asks_for_nothing(
     assert fresh_python(program, **place, PJRT_DEVICE="CPU", USE_TORCH_XLA="0") == "0"
 
 
+def test_an_installation_in_any_folder_asks_for_nothing(
+    fresh_python, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As `pip install --target` makes one."""
+    pytest.importorskip("accelerate")
+    for name in ("PJRT_DEVICE", "USE_TORCH_XLA"):
+        monkeypatch.delenv(name, raising=False)
+    packages = Path(sysconfig.get_path("purelib"))
+    for name in ("torch_xla", "_torch_xla_autoload.py"):
+        (tmp_path / name).symlink_to(packages / name)
+    program = """
+import torch
+from accelerate.utils import is_torch_xla_available as asked
+import _torch_xla_autoload
+print(_torch_xla_autoload.__file__, asked())
+"""
+    place = {"PYTHONPATH": str(tmp_path)}
+    assert fresh_python(program, **place) == f"{tmp_path / '_torch_xla_autoload.py'} False"
+
+
 def test_what_was_read_is_left_in_the_environment(
     fresh_python, monkeypatch: pytest.MonkeyPatch
 ) -> None:
