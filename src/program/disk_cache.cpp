@@ -22,13 +22,16 @@ namespace fs = std::filesystem;
 namespace {
 
 // Each kind of trouble once a process, however many programs meet it.
-enum Trouble { kUnusable, kRefused, kUnwritable, kTroubles };
+enum Trouble { kUnusable, kRefused, kUnwritable, kTooLarge, kTroubles };
 void warn_once(Trouble trouble, const std::string& message) {
   static std::atomic<bool> warned[kTroubles];
   if (!warned[trouble].exchange(true)) {
     warn(message + "; programs are compiled instead (TORCH_XLA_CACHE=0 turns the cache off)");
   }
 }
+
+// What is left where something has to go, so that not every program has something go.
+int64_t kept_of(int64_t limit) { return limit - limit / 10; }
 
 // Missing parents too, all of them for this user only. Why not, as errno has it, or 0.
 int make_directories(const fs::path& path) {
@@ -90,6 +93,15 @@ void DiskCache::store(const std::string& key, const std::string& name, const std
   if (!writable()) {
     return;
   }
+  const int64_t limit = env::integer("TORCH_XLA_CACHE_SIZE_MB") << 20;
+  const auto size = static_cast<int64_t>(bytes.size());
+  if (size > kept_of(limit)) {  // it would push out all others, and then itself
+    warn_once(kTooLarge, "a program of " + std::to_string(size >> 20) +
+                             " MB is not kept in the program cache, which TORCH_XLA_CACHE_SIZE_MB "
+                             "limits to " +
+                             std::to_string(limit >> 20));
+    return;
+  }
   if (!write_entry(path_of(key), key, name, bytes)) {
     warn_once(kUnwritable,
               "cannot write to the program cache " + directory_ + ": " + std::strerror(errno));
@@ -97,9 +109,8 @@ void DiskCache::store(const std::string& key, const std::string& name, const std
   }
   // Looking at every entry is slow in a large cache: done at first, and when it may have grown
   // full.
-  const int64_t limit = env::integer("TORCH_XLA_CACHE_SIZE_MB") << 20;
-  const int64_t before = estimated_size_.fetch_add(static_cast<int64_t>(bytes.size()));
-  if (before < 0 || before + static_cast<int64_t>(bytes.size()) > limit) {
+  const int64_t before = estimated_size_.fetch_add(size);
+  if (before < 0 || before + size > limit) {
     estimated_size_ = trim(limit);
   }
 }
@@ -110,7 +121,7 @@ void DiskCache::remove(const std::string& key) const {
   }
 }
 
-// Returns the size of what is left: nine tenths of the limit if something had to go. Deletes only
+// Returns the size of what is left: `kept_of(limit)` if something had to go. Deletes only
 // what this class writes, for the directory may hold other things of the user's. Another process
 // doing the same at the same time is harmless.
 int64_t DiskCache::trim(int64_t limit) const {
@@ -139,7 +150,7 @@ int64_t DiskCache::trim(int64_t limit) const {
   }
   std::sort(entries.begin(), entries.end(),
             [](const Entry& x, const Entry& y) { return x.used < y.used; });
-  for (size_t i = 0; i < entries.size() && total > limit - limit / 10; ++i) {
+  for (size_t i = 0; i < entries.size() && total > kept_of(limit); ++i) {
     fs::remove(entries[i].path, error);
     total -= entries[i].size;
   }

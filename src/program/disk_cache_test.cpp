@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -166,6 +167,27 @@ TEST_F(DiskCacheTest, DeletesWhatWasUsedLongestAgoAndNothingElse) {
   EXPECT_TRUE(fs::exists(entry("one")));
   EXPECT_TRUE(fs::exists(entry("four")));
   EXPECT_TRUE(fs::exists(fs::path(directory()) / "thesis.txt"));
+}
+
+TEST_F(DiskCacheTest, AProgramAboveTheLimitPushesNoneOut) {
+  setenv("TORCH_XLA_CACHE_SIZE_MB", "1", 1);
+  DiskCache cache(directory(), false);
+  cache.store("small", "", "bytes");
+  const std::string large(2 << 20, 'x');
+  const std::string path = directory();
+  EXPECT_TRUE(in_child([&] {
+    static std::string warning;
+    set_warning_handler([](const std::string& message) { warning += message + "\n"; });
+    DiskCache mine(path, false);
+    mine.store("large", "", large);
+    mine.store("larger", "", large + large);
+    return warning.find(
+               "a program of 2 MB is not kept in the program cache, which "
+               "TORCH_XLA_CACHE_SIZE_MB limits to 1;") == 0 &&
+           std::count(warning.begin(), warning.end(), '\n') == 1;
+  }));
+  EXPECT_FALSE(fs::exists(entry("large")));
+  EXPECT_TRUE(fs::exists(entry("small")));
 }
 
 TEST_F(DiskCacheTest, WarnsOnceWhenTheDiskIsFull) {
