@@ -1,6 +1,10 @@
 // What the processor has that decides which kernel is faster. Any thread.
 #pragma once
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 namespace torch_xla::processor {
 
 #if defined(__x86_64__)
@@ -8,6 +12,22 @@ namespace torch_xla::processor {
 inline bool multiplies_bfloat16() {
   static const bool does = __builtin_cpu_supports("avx512bf16") != 0;
   return does;
+}
+
+// oneDNN has kernels for bfloat16, if without instructions for it. Elsewhere PyTorch's own loops
+// are left.
+inline bool has_kernels_of_bfloat16() {
+  static const bool has = __builtin_cpu_supports("avx512f") != 0;
+  return has;
+}
+
+inline bool has_kernels_of_half() {
+  static const bool has = [] {
+    constexpr unsigned kFeatures = 7, kAvx512Fp16 = 1u << 23;
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    return __get_cpuid_count(kFeatures, 0, &a, &b, &c, &d) != 0 && (d & kAvx512Fp16) != 0;
+  }();
+  return has;
 }
 
 // MKL keeps its kernels for AVX-512 to the processors of one maker; on the others oneDNN's take
@@ -18,6 +38,8 @@ inline bool is_held_back_by_mkl() {
 }
 #else
 inline bool multiplies_bfloat16() { return false; }
+inline bool has_kernels_of_bfloat16() { return true; }
+inline bool has_kernels_of_half() { return true; }
 inline bool is_held_back_by_mkl() { return false; }
 #endif
 

@@ -1,6 +1,8 @@
 // One operator on PyTorch's CPU kernels, in the memory of its xla arguments. Any thread.
 #pragma once
 
+#include "host_ops/widened.h"
+
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
 #include <c10/util/SmallVector.h>
@@ -13,6 +15,7 @@ struct HostOperator {
   std::vector<size_t> written;    // arguments that it changes
   std::vector<int> return_alias;  // per return: the argument that it is, or -1
   bool takes_cpu_tensors = false;
+  const WidenedKernel* widened = nullptr;
 };
 
 // Adds what the call returns to `fresh`, but for the returns that are arguments. `device`: of the

@@ -143,7 +143,7 @@ class CallFrame {
       piece.kernel(piece.arguments, parts);
       return;
     }
-    call_.op().callBoxed(&piece.arguments);
+    call_.call(piece.arguments);
     for (const CallPiece::Part& part : piece.parts) {
       target_of(part).copy_(piece.arguments[part.result].toTensor());
     }

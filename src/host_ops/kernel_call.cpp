@@ -171,6 +171,7 @@ void convert_statistics(const NormGradient& norm, Stack& arguments) {
 KernelCall::KernelCall(const Signature& signature, const c10::OperatorHandle& op)
     : signature_(signature),
       op_(op),
+      widened_(widened_kernel(op)),
       is_batch_norm_(is_batch_norm(signature.op)),
       norm_gradient_(norm_gradient(signature.op)) {
   const auto& schema = op.schema().arguments();
@@ -321,7 +322,7 @@ std::vector<at::Tensor> KernelCall::run(Stack stack) const {
   if (norm_gradient_ != nullptr) {
     convert_statistics(*norm_gradient_, stack);
   }
-  op_.callBoxed(&stack);
+  call(stack);
   std::vector<at::Tensor> results;
   for (size_t i = 0; i < stack.size(); ++i) {
     if (!return_is_new_[i]) {
@@ -349,6 +350,11 @@ void KernelCall::run_in_place(Stack stack) const {
 
 void KernelCall::run_into(Stack stack, at::Tensor result) const {
   PlainDispatch guard;
+  if (widened_ != nullptr && is_better_widened(*widened_, stack)) {
+    call(stack);
+    result.copy_(stack[0].toTensor());
+    return;
+  }
   stack.emplace_back(std::move(result));
   out_->callBoxed(&stack);
 }

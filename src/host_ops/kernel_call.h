@@ -2,6 +2,7 @@
 // worked out once, each call fills in tensors and numbers. Immutable, so safe from any thread.
 #pragma once
 
+#include "host_ops/widened.h"
 #include "ir/signature.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -29,6 +30,8 @@ class KernelCall {
   // Has a random operator draw from a CPU generator seeded by the state (key, counter).
   void seed(torch::jit::Stack& arguments, const uint64_t* state) const;
 
+  // As op().callBoxed() would.
+  void call(torch::jit::Stack& stack) const { call_kernel(op_, widened_, stack); }
   // Calls the kernel; gives one tensor per output of the signature except the generator's state,
   // undefined where the operator returns None. Throws the kernel's errors.
   std::vector<at::Tensor> run(torch::jit::Stack arguments) const;
@@ -62,6 +65,7 @@ class KernelCall {
 
   const Signature& signature_;
   const c10::OperatorHandle op_;
+  const WidenedKernel* const widened_;
   const bool is_batch_norm_;
   const NormGradient* const norm_gradient_;
   torch::jit::Stack constants_;

@@ -1,6 +1,7 @@
 #include "host_ops/recurrent_layer.h"
 
 #include "host_ops/product.h"
+#include "host_ops/widened.h"
 
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
@@ -307,9 +308,10 @@ RecurrentResult forward(const RecurrentLayer& layer, bool keeps) {
   return result;
 }
 
-// Products of float16 take PyTorch a hundred times as long as those of float32 where the processor
-// has no instructions for them: its layers compute in 32 bits.
-bool is_widened(const RecurrentLayer& layer) { return layer.data.scalar_type() == at::kHalf; }
+bool is_widened(const RecurrentLayer& layer) {
+  const at::ScalarType dtype = layer.data.scalar_type();
+  return dtype == at::kHalf || is_better_widened(dtype);
+}
 
 Tensor as(const Tensor& tensor, at::ScalarType dtype) {
   return tensor.defined() ? tensor.to(dtype) : tensor;
@@ -344,8 +346,8 @@ RecurrentResult recurrent_forward(const RecurrentLayer& layer, bool keeps) {
     return forward(layer, keeps);
   }
   const RecurrentResult wide = forward(Widened(layer).layer, keeps);
-  return {as(wide.output, at::kHalf), as(wide.hy, at::kHalf), as(wide.cy, at::kHalf),
-          as(wide.kept, at::kHalf)};
+  const at::ScalarType dtype = layer.data.scalar_type();
+  return {as(wide.output, dtype), as(wide.hy, dtype), as(wide.cy, dtype), as(wide.kept, dtype)};
 }
 
 RecurrentGradients recurrent_backward(const RecurrentLayer& layer, const RecurrentResult& forward,
@@ -360,7 +362,7 @@ RecurrentGradients recurrent_backward(const RecurrentLayer& layer, const Recurre
   const std::array<Tensor, 3> seeds = {as(gradients[0], at::kFloat), as(gradients[1], at::kFloat),
                                        as(gradients[2], at::kFloat)};
   const RecurrentGradients wide = Backward(widened.layer, result, seeds).run(of_data, of_weights);
-  auto narrow = [](const Tensor& tensor) { return as(tensor, at::kHalf); };
+  auto narrow = [&](const Tensor& tensor) { return as(tensor, layer.data.scalar_type()); };
   return {narrow(wide.data), narrow(wide.hx),   narrow(wide.cx),  narrow(wide.w_ih),
           narrow(wide.w_hh), narrow(wide.b_ih), narrow(wide.b_hh)};
 }

@@ -215,7 +215,8 @@ OpInfo::OpInfo(const OperatorHandle& handle)
     slice = slice_arguments(schema);
   }
   moving = find_moving_rule(functional_name, is_slice);
-  host = {eager_form(op), mutated, return_alias, takes_cpu_tensors};
+  const c10::OperatorHandle form = eager_form(op);
+  host = {form, mutated, return_alias, takes_cpu_tensors, widened_kernel(form)};
   std::string short_name = schema.name().substr(schema.name().find("::") + 2);
   counter = &metrics::counter((lowering != nullptr ? "xla::" : "aten::") + short_name);
 }
