@@ -350,8 +350,7 @@ void KernelCall::run_in_place(Stack stack) const {
 
 void KernelCall::run_into(Stack stack, at::Tensor result) const {
   PlainDispatch guard;
-  if (widened_ != nullptr && is_better_widened(*widened_, stack)) {
-    call(stack);
+  if (call_widened(op_, widened_, stack)) {
     result.copy_(stack[0].toTensor());
     return;
   }

@@ -2,13 +2,18 @@
 
 #include "base/processor.h"
 
-#include <ATen/Tensor.h>
+#include <ATen/ATen.h>
+#include <ATen/ExpandUtils.h>
 
 #include <algorithm>
 #include <array>
 #include <string_view>
+#include <vector>
 
 namespace torch_xla {
+
+using at::Tensor;
+using torch::jit::Stack;
 
 struct WidenedKernel {
   std::string_view op;
@@ -34,12 +39,12 @@ constexpr std::array kKernels = {
 
 bool is_given(const c10::IValue& value) { return value.isTensor() && value.toTensor().defined(); }
 
-at::ScalarType dtype_of(const torch::jit::Stack& arguments) {
+at::ScalarType dtype_of(const Stack& arguments) {
   const auto tensor = std::find_if(arguments.begin(), arguments.end(), is_given);
   return tensor == arguments.end() ? at::kFloat : tensor->toTensor().scalar_type();
 }
 
-bool all_are(at::ScalarType dtype, const torch::jit::Stack& arguments) {
+bool all_are(at::ScalarType dtype, const Stack& arguments) {
   return std::all_of(arguments.begin(), arguments.end(), [&](const c10::IValue& value) {
     return !is_given(value) || value.toTensor().scalar_type() == dtype;
   });
@@ -47,7 +52,7 @@ bool all_are(at::ScalarType dtype, const torch::jit::Stack& arguments) {
 
 // PyTorch reads each factor of a product a number at a time, which is faster than converting all
 // of them where there are few: a few rows times weights that lie as the rows do.
-bool is_worth_converting(const at::Tensor& x, const at::Tensor& y) {
+bool is_worth_converting(const Tensor& x, const Tensor& y) {
   constexpr int64_t kMultiplications = 1 << 16, kFewRows = 3;
   if (x.dim() < 2 || y.dim() != x.dim() || x.numel() * y.size(-1) < kMultiplications) {
     return false;
@@ -60,6 +65,105 @@ void convert(c10::IValue& value, at::ScalarType from, at::ScalarType to) {
     value = value.toTensor().to(to);
   }
 }
+
+bool is_faster_widened(const WidenedKernel& kernel, const Stack& arguments) {
+  const at::ScalarType dtype = dtype_of(arguments);
+  if (!is_better_widened(dtype) || (dtype == at::kBFloat16 && !kernel.bfloat16) ||
+      (!kernel.mixed && !all_are(dtype, arguments))) {
+    return false;
+  }
+  return kernel.left < 0 || is_worth_converting(arguments[kernel.left].toTensor(),
+                                                arguments[kernel.left + 1].toTensor());
+}
+
+void call_in_32_bits(const c10::OperatorHandle& op, Stack& stack) {
+  const at::ScalarType dtype = dtype_of(stack);
+  for (c10::IValue& argument : stack) {
+    convert(argument, dtype, at::kFloat);
+  }
+  op.callBoxed(&stack);
+}
+
+// A large product, a vocabulary's for instance, is computed in parts: whole factors in 32 bits
+// would take twice the memory of the weights.
+class ProductInParts {
+ public:
+  ProductInParts(const c10::OperatorHandle& op, int left)
+      : op_(op), left_(static_cast<size_t>(left)) {}
+
+  bool is_small(const Stack& arguments) const {
+    constexpr int64_t kNumbers = 1 << 24;
+    const Tensor &x = left_factor(arguments), &y = right_factor(arguments);
+    return x.numel() + y.numel() + c10::multiply_integers(result_sizes(x, y)) <= kNumbers;
+  }
+
+  // Whether PyTorch will take the arguments; what it refuses is for it to say.
+  bool is_valid(const Stack& arguments) const {
+    const Tensor &x = left_factor(arguments), &y = right_factor(arguments);
+    return x.size(-1) == y.size(-2) && (x.dim() == 2 || x.size(0) == y.size(0)) &&
+           (left_ == 0 ||
+            at::is_expandable_to(arguments[0].toTensor().sizes(), result_sizes(x, y)));
+  }
+
+  Tensor run(const Stack& arguments) const {
+    const Tensor& x = left_factor(arguments);
+    Tensor result = at::empty(result_sizes(x, right_factor(arguments)), x.options());
+    write(arguments, result);
+    return result;
+  }
+
+ private:
+  const Tensor& left_factor(const Stack& arguments) const { return arguments[left_].toTensor(); }
+  const Tensor& right_factor(const Stack& arguments) const {
+    return arguments[left_ + 1].toTensor();
+  }
+
+  static std::vector<int64_t> result_sizes(const Tensor& x, const Tensor& y) {
+    std::vector<int64_t> sizes = x.sizes().vec();
+    sizes.back() = y.size(-1);
+    return sizes;
+  }
+
+  // Halves the result's longest dimension, counted from the last, until what it takes is small.
+  void write(const Stack& arguments, const Tensor& result) const {
+    const auto longest = std::max_element(result.sizes().rbegin(), result.sizes().rend());
+    const int64_t half = *longest / 2;
+    if (half == 0 || is_small(arguments)) {
+      Stack stack = arguments;
+      call_in_32_bits(op_, stack);
+      result.copy_(stack[0].toTensor());
+      return;
+    }
+    const int64_t dim = -1 - (longest - result.sizes().rbegin());
+    for (const auto& [from, length] : {std::pair(int64_t{0}, half), {half, *longest - half}}) {
+      write(part(arguments, dim, from, length), result.narrow(dim, from, length));
+    }
+  }
+
+  Stack part(const Stack& arguments, int64_t dim, int64_t from, int64_t length) const {
+    constexpr int64_t kRows = -2, kColumns = -1;
+    Stack part = arguments;
+    auto narrow = [&](size_t i) {
+      const Tensor whole = arguments[i].toTensor();
+      if (whole.dim() >= -dim && whole.size(dim) > 1) {
+        part[i] = whole.narrow(dim, from, length);
+      }
+    };
+    if (left_ == 1) {
+      narrow(0);
+    }
+    if (dim != kColumns) {
+      narrow(left_);
+    }
+    if (dim != kRows) {
+      narrow(left_ + 1);
+    }
+    return part;
+  }
+
+  const c10::OperatorHandle& op_;
+  const size_t left_;
+};
 
 }  // namespace
 
@@ -77,29 +181,29 @@ const WidenedKernel* widened_kernel(const c10::OperatorHandle& op) {
   return found == kKernels.end() ? nullptr : &*found;
 }
 
-bool is_better_widened(const WidenedKernel& kernel, const torch::jit::Stack& arguments) {
-  const at::ScalarType dtype = dtype_of(arguments);
-  if (!is_better_widened(dtype) || (dtype == at::kBFloat16 && !kernel.bfloat16) ||
-      (!kernel.mixed && !all_are(dtype, arguments))) {
+bool call_widened(const c10::OperatorHandle& op, const WidenedKernel* kernel, Stack& stack) {
+  if (kernel == nullptr || !is_faster_widened(*kernel, stack)) {
     return false;
   }
-  return kernel.left < 0 || is_worth_converting(arguments[kernel.left].toTensor(),
-                                                arguments[kernel.left + 1].toTensor());
-}
-
-void call_kernel(const c10::OperatorHandle& op, const WidenedKernel* kernel,
-                 torch::jit::Stack& stack) {
-  if (kernel == nullptr || !is_better_widened(*kernel, stack)) {
-    op.callBoxed(&stack);
-    return;
+  if (kernel->left >= 0) {
+    const ProductInParts product(op, kernel->left);
+    if (!product.is_small(stack) && product.is_valid(stack)) {
+      Tensor result = product.run(stack);
+      stack.assign(1, std::move(result));
+      return true;
+    }
   }
   const at::ScalarType dtype = dtype_of(stack);
-  for (c10::IValue& argument : stack) {
-    convert(argument, dtype, at::kFloat);
-  }
-  op.callBoxed(&stack);
+  call_in_32_bits(op, stack);
   for (size_t i = 0; i < kernel->rounded; ++i) {
     convert(stack[i], at::kFloat, dtype);
+  }
+  return true;
+}
+
+void call_kernel(const c10::OperatorHandle& op, const WidenedKernel* kernel, Stack& stack) {
+  if (!call_widened(op, kernel, stack)) {
+    op.callBoxed(&stack);
   }
 }
 

@@ -16,11 +16,12 @@ bool is_better_widened(at::ScalarType dtype);
 // How the operator is called so; null if it never is.
 const WidenedKernel* widened_kernel(const c10::OperatorHandle& op);
 
-// Whether a call with these arguments is faster so.
-bool is_better_widened(const WidenedKernel& kernel, const torch::jit::Stack& arguments);
+// Calls the operator in 32 bits if that is faster with these arguments; else false, and nothing was
+// done. `kernel`: of this operator, or null. Copies of large factors are made in parts.
+bool call_widened(const c10::OperatorHandle& op, const WidenedKernel* kernel,
+                  torch::jit::Stack& stack);
 
-// Calls the operator as callBoxed() would, in 32 bits where that is faster. `kernel`: of this
-// operator, or null.
+// Calls the operator as callBoxed() would, in 32 bits where that is faster.
 void call_kernel(const c10::OperatorHandle& op, const WidenedKernel* kernel,
                  torch::jit::Stack& stack);
 
