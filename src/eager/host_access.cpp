@@ -28,8 +28,12 @@ TensorType frame_of(const at::Tensor& tensor, size_t storage_nbytes) {
                        static_cast<int64_t>(storage_nbytes));
 }
 
-NodePtr host_leaf(TensorType type, int device, c10::Storage host) {
+DeviceDataPtr host_leaf(TensorType type, int device, c10::Storage host) {
   return c10::make_intrusive<DeviceData>(std::move(type), device, std::move(host));
+}
+
+c10::Storage storage_of(c10::StorageImpl* storage) {
+  return c10::Storage(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage));
 }
 
 // Nothing else can see the result's memory, and freeing it runs no code of others.
@@ -39,11 +43,14 @@ bool is_ours_to_keep(const at::Tensor& result) {
 }
 
 // A CPU tensor that an operation saw can be the next one's if nobody else has it.
-bool can_be_kept(const at::Tensor& view, const c10::Storage& memory) {
+bool can_be_kept(const at::Tensor& view, const c10::StorageImpl* memory) {
   return view.defined() && view.use_count() == 1 &&
-         view.storage().unsafeGetStorageImpl() == memory.unsafeGetStorageImpl() &&
+         view.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl() == memory &&
          !view.is_conj() && !view.is_neg() && !view.is_inference();
 }
+
+// Nobody else knows the value yet.
+void keep(DeviceData& fresh, at::Tensor view) NOT_ANALYSED { fresh.kept = std::move(view); }
 
 bool is_same_window(const at::Tensor& view, const at::Tensor& tensor) {
   return view.scalar_type() == tensor.scalar_type() && view.sizes() == tensor.sizes() &&
@@ -70,7 +77,7 @@ size_t HostAccess::find(const c10::Storage& storage) {
     }
   }
   Entry& entry = entries_.emplace_back();
-  entry.storage = storage;
+  entry.storage = storage.unsafeGetStorageImpl();
   entry.state = state;
   return entries_.size() - 1;
 }
@@ -113,13 +120,8 @@ void HostAccess::close() {
   c10::SmallVector<NodePtr, 4> last;  // freed without the lock
   for (Use& use : uses_) {
     Entry& entry = entries_[use.entry];
-    if (can_be_kept(use.view, entry.host)) {
+    if (can_be_kept(use.view, entry.memory)) {
       entry.kept = std::move(use.view);
-    }
-  }
-  for (Adopted& adopted : adopted_) {
-    if (!can_be_kept(adopted.kept, adopted.memory)) {
-      adopted.kept.reset();
     }
   }
   TraceLock lock;
@@ -138,10 +140,6 @@ void HostAccess::close() {
     }
     entry.leaf.reset();
   }
-  for (Adopted& adopted : adopted_) {
-    device_data(*adopted.leaf)->kept = std::move(adopted.kept);
-    state_of(adopted.storage)->set_value({std::move(adopted.leaf), 0});
-  }
 }
 
 const at::Tensor& HostAccess::first_of(const Entry& entry) const {
@@ -151,13 +149,14 @@ const at::Tensor& HostAccess::first_of(const Entry& entry) const {
 }
 
 bool HostAccess::replace(Entry& entry) {
-  size_t nbytes = std::max(entry.storage.nbytes(), entry.host.nbytes());
+  const size_t there = entry.memory->nbytes();
+  const size_t nbytes = std::max(entry.storage->nbytes(), there);
   c10::Storage memory = allocate_on_host(nbytes);
   auto* bytes = static_cast<char*>(memory.mutable_data());
-  if (entry.host.nbytes() > 0) {
-    std::memcpy(bytes, entry.host.data(), entry.host.nbytes());
+  if (there > 0) {
+    std::memcpy(bytes, entry.memory->data(), there);
   }
-  std::memset(bytes + entry.host.nbytes(), 0, nbytes - entry.host.nbytes());
+  std::memset(bytes + there, 0, nbytes - there);
   DeviceData& old = *device_data(*entry.leaf);
   TensorType type = old.type;
   if (entry.writes_bytes && type.dtype == at::kBool) {
@@ -179,15 +178,21 @@ bool HostAccess::replace(Entry& entry) {
     ++device_data(*leaf)->pins;
   }
   entry.leaf = std::move(leaf);
-  entry.host = std::move(memory);
   entry.kept.reset();
+  entry.host = std::move(memory);
+  entry.memory = entry.host.unsafeGetStorageImpl();
   return true;
 }
 
 bool HostAccess::open_memory(Entry& entry) {
   DeviceData& data = *device_data(*entry.leaf);
-  entry.host = entry.kept.defined() ? entry.kept.storage() : data.host();
-  if ((entry.write && entry.shared) || entry.host.nbytes() < entry.storage.nbytes() ||
+  if (entry.kept.defined()) {
+    entry.memory = entry.kept.storage().unsafeGetStorageImpl();
+  } else {
+    entry.host = data.host();
+    entry.memory = entry.host.unsafeGetStorageImpl();
+  }
+  if ((entry.write && entry.shared) || entry.memory->nbytes() < entry.storage->nbytes() ||
       (entry.writes_bytes && data.type.dtype == at::kBool)) {
     return replace(entry);
   }
@@ -219,7 +224,7 @@ void HostAccess::open() {
 
 // Memory of a storage that was never written.
 void HostAccess::make(Entry& entry) {
-  const size_t nbytes = entry.storage.nbytes();
+  const size_t nbytes = entry.storage->nbytes();
   NodePtr leaf =
       host_leaf(frame_of(first_of(entry), nbytes), entry.state->device, allocate_on_host(nbytes));
   TraceLock lock;
@@ -228,7 +233,7 @@ void HostAccess::make(Entry& entry) {
   }
 }
 
-const at::Tensor& HostAccess::view(size_t place) {
+at::Tensor& HostAccess::view(size_t place) {
   Use& use = uses_[place];
   const at::Tensor& tensor = *use.tensor;
   Entry& entry = entries_[use.entry];
@@ -237,6 +242,9 @@ const at::Tensor& HostAccess::view(size_t place) {
   if (entry.kept.defined() && !reads_bytes_as_bools && is_same_window(entry.kept, tensor)) {
     use.view = std::move(entry.kept);
   } else {
+    if (!entry.host) {
+      entry.host = device_data(*entry.leaf)->host();
+    }
     use.view =
         cpu_tensor(reads_bytes_as_bools ? as_bools(entry.host) : entry.host, tensor.scalar_type(),
                    tensor.sizes(), tensor.strides(), tensor.storage_offset());
@@ -254,31 +262,37 @@ at::Tensor HostAccess::adopt(at::Tensor result, int device) {
       "the xla device has only strided tensors of plain dtypes, an operator returned one of "
       "layout ",
       result.layout(), " and dtype ", result.scalar_type(), " on ", result.device());
-  auto wrap = [&](const c10::Storage& storage) {
-    at::Tensor tensor = make_tensor(storage, result.scalar_type(), result.sizes(), result.strides(),
-                                    result.storage_offset());
+  auto wrap = [&](c10::Storage storage) {
+    at::Tensor tensor = make_tensor(std::move(storage), result.scalar_type(), result.sizes(),
+                                    result.strides(), result.storage_offset());
     tensor._set_conj(result.is_conj());
     tensor._set_neg(result.is_neg());
     return tensor;
   };
+  const c10::StorageImpl* memory = result.storage().unsafeGetStorageImpl();
   for (const Entry& entry : entries_) {
-    if (entry.host.is_alias_of(result.storage())) {
-      return wrap(entry.storage);
+    if (entry.memory == memory) {
+      return wrap(storage_of(entry.storage));
     }
   }
   for (const Adopted& adopted : adopted_) {
-    if (adopted.memory.is_alias_of(result.storage())) {
-      return wrap(adopted.storage);
+    if (adopted.memory == memory) {
+      return wrap(storage_of(adopted.storage));
     }
   }
   if (!is_ours_to_keep(result)) {
     return adopt(at::clone(result), device);
   }
-  const c10::Storage memory = result.storage();
-  c10::Storage storage = make_storage(static_cast<int64_t>(memory.nbytes()), device);
-  NodePtr leaf = host_leaf(frame_of(result, memory.nbytes()), device, memory);
-  at::Tensor tensor = wrap(storage);
-  adopted_.push_back({memory, std::move(storage), std::move(leaf), std::move(result)});
+  const size_t nbytes = memory->nbytes();
+  DeviceDataPtr leaf = host_leaf(frame_of(result, nbytes), device, result.storage());
+  DeviceData& data = *leaf;
+  c10::Storage storage =
+      make_storage(static_cast<int64_t>(nbytes), device, Value{std::move(leaf), 0});
+  adopted_.push_back({memory, storage.unsafeGetStorageImpl()});
+  at::Tensor tensor = wrap(std::move(storage));
+  if (can_be_kept(result, memory)) {
+    keep(data, std::move(result));
+  }
   return tensor;
 }
 
@@ -298,12 +312,12 @@ void HostAccess::update(const Use& use) {
   Entry& entry = entries_[use.entry];
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(use.view.sizes(), use.view.strides(),
                                                       use.view.storage_offset());
-  size_t nbytes = entry.host.nbytes();
-  if (nbytes == entry.storage.nbytes()) {
+  const size_t nbytes = entry.memory->nbytes();
+  if (nbytes == entry.storage->nbytes()) {
     return;
   }
-  entry.storage.unsafeGetStorageImpl()->set_nbytes(nbytes);
-  NodePtr leaf = host_leaf(frame_of(tensor, nbytes), entry.state->device, entry.host);
+  entry.storage->set_nbytes(nbytes);
+  NodePtr leaf = host_leaf(frame_of(tensor, nbytes), entry.state->device, use.view.storage());
   TraceLock lock;
   entry.state->set_value({std::move(leaf), 0});
 }

@@ -21,24 +21,25 @@ class HostAccess {
   // changed while another value shares them are copied...
   void open();
   // ...then they can be viewed, each by its place in the order in which they were added.
-  const at::Tensor& view(size_t place);
+  at::Tensor& view(size_t place);
 
-  // The xla tensor that has the memory and the sizes of a CPU kernel's result. It has its value
-  // when this is closed.
+  // The xla tensor that has the memory and the sizes of a CPU kernel's result. The others that the
+  // same call returned are there until the last is adopted.
   at::Tensor adopt(at::Tensor result, int device);
   // After the operation: tensors that it wrote to take over sizes that it gave to their views.
   void update_written();
 
  private:
   struct Entry {
-    c10::Storage storage;  // of the xla tensors
+    c10::StorageImpl* storage = nullptr;  // of the xla tensors
     StorageState* state = nullptr;
     bool write = false;
     bool writes_bytes = false;  // through a tensor that is none of bools
     bool shared = false;
-    NodePtr leaf;  // pinned if set
-    c10::Storage host;
-    at::Tensor kept;  // a view of an earlier operation
+    NodePtr leaf;       // pinned if set
+    at::Tensor kept;    // a view of an earlier operation
+    c10::Storage host;  // empty where `kept` was there
+    const c10::StorageImpl* memory = nullptr;
   };
   struct Use {
     const at::Tensor* tensor;
@@ -47,15 +48,13 @@ class HostAccess {
     at::Tensor view;  // on the host, once asked for
   };
   struct Adopted {
-    c10::Storage memory;
-    c10::Storage storage;
-    NodePtr leaf;
-    at::Tensor kept;
+    const c10::StorageImpl* memory;
+    c10::StorageImpl* storage;
   };
 
   size_t find(const c10::Storage& storage);
   bool pin_all(std::vector<StatePtr>& pending, std::vector<Entry*>& missing);
-  // Hands back what was pinned and kept, and gives adopted results their values.
+  // Hands back what was pinned and kept.
   void close();
   // What was added first: how memory that is not there yet is seen.
   const at::Tensor& first_of(const Entry& entry) const;

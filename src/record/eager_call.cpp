@@ -2,6 +2,7 @@
 
 #include "base/mutex.h"
 #include "eager/host_access.h"
+#include "pjrt/fork_guard.h"
 #include "record/call.h"
 #include "record/generator.h"
 
@@ -67,6 +68,14 @@ void run_dropout(Arguments arguments, Returns& fresh) {
 }
 
 }  // namespace
+
+bool runs_unboxed(const OpInfo& info) {
+  if (eager::mode() != eager::Mode::Host) {
+    return false;
+  }
+  pjrt::refuse_forked_child();
+  return !info.random && info.lowering != nullptr && info.host.op == info.op;
+}
 
 void run_on_host_memory(const OpInfo& info, Arguments arguments, Returns& fresh) {
   if (info.lowering != nullptr) {

@@ -5,6 +5,9 @@
 
 namespace torch_xla {
 
+// Whether a call of now is the CPU's kernel of the same signature and nothing else.
+bool runs_unboxed(const OpInfo& info);
+
 void run_on_host_memory(const OpInfo& info, Arguments arguments, Returns& fresh);
 
 // The values of a CPU tensor into an xla tensor.

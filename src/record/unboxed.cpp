@@ -1,5 +1,8 @@
 #include "record/unboxed.h"
 
+#include "eager/unboxed_call.h"
+#include "record/call.h"
+#include "record/eager_call.h"
 #include "record/lent.h"
 #include "record/recorder.h"
 
@@ -28,29 +31,37 @@ struct Returned<std::tuple<Results...>> {
   }
 };
 
-// The argument that an operator of the forms `add_` and `add.out` returns.
-at::Tensor& written_of(at::Tensor& written, const auto&...) { return written; }
-template <typename First, typename... Rest>
-requires(!std::is_same_v<First, at::Tensor>) at::Tensor& written_of(const First&, Rest&... rest) {
-  return written_of(rest...);
+// Whether the CPU's kernel takes the argument as it is.
+bool is_plain(const OpInfo& info, const at::Tensor& given) {
+  return !given.is_conj() && !given.is_neg() &&
+         (info.host.widened == nullptr || !is_better_widened(given.scalar_type()));
 }
+bool is_plain(const OpInfo& info, const std::optional<at::Tensor>& given) {
+  return !given || is_plain(info, *given);
+}
+bool is_plain(const OpInfo&, const auto&) { return true; }
 
-template <typename Schema>
+template <typename Op, typename Schema = typename Op::schema>
 struct Unboxed;
-template <typename Result, typename... Given>
-struct Unboxed<Result(Given...)> {
+template <typename Op, typename Result, typename... Given>
+struct Unboxed<Op, Result(Given...)> {
   static torch::CppFunction kernel(const c10::OperatorHandle& op) {
     auto recorded = std::make_shared<RecordedOperator>(op);
     return torch::CppFunction([recorded](Given... given) -> Result {
+      OpInfo& info = recorded->info();
+      if (runs_unboxed(info) && (is_plain(info, given) && ...)) {
+        info.counter->add();
+        return eager::UnboxedCall<Op>::run(info.host, current_device(), given...);
+      }
       Returns fresh;
       {
         LentArguments<std::remove_cvref_t<Given>...> lent(given...);
-        record_op(recorded->info(), lent.values(), fresh);
+        record_op(info, lent.values(), fresh);
       }
       if constexpr (std::is_void_v<Result>) {
         return;
       } else if constexpr (std::is_lvalue_reference_v<Result>) {
-        return written_of(given...);
+        return eager::written_of(given...);
       } else {
         return Returned<Result>::of(fresh);
       }
@@ -62,7 +73,7 @@ using MakeKernel = torch::CppFunction (*)(const c10::OperatorHandle& op);
 
 template <typename Op>
 std::pair<const std::string, MakeKernel> entry() {
-  return {std::string(Op::name) + "." + Op::overload_name, &Unboxed<typename Op::schema>::kernel};
+  return {std::string(Op::name) + "." + Op::overload_name, &Unboxed<Op>::kernel};
 }
 
 template <typename... Ops>

@@ -65,6 +65,28 @@ TEST_P(UnboxedTest, RefusedCallsLeaveTheReferencesThatTheyFound) {
   EXPECT_EQ(references(given), before);
 }
 
+TEST_P(UnboxedTest, ListsOfTensorsThatMayBeMissing) {
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor rows = torch::arange(6).reshape({2, 3}).to(device_);
+  const torch::Tensor last = torch::tensor({2, 2, 0}).to(device_);
+  const size_t before = last.use_count();
+  const torch::Tensor chosen = rows.index({torch::indexing::Slice(), last});
+  EXPECT_TRUE(torch::equal(chosen.cpu(), torch::tensor({{2, 2, 0}, {5, 5, 3}})));
+  EXPECT_EQ(last.use_count(), before);
+}
+
+TEST_P(UnboxedTest, ResultsThatShareMemory) {
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor x = tensor({4, 4});
+  const torch::Tensor same = torch::add(x, 0).add_(1);
+  EXPECT_EQ(x.sum().item<float>(), 16.0f);
+  EXPECT_EQ(same.sum().item<float>(), 32.0f);
+  torch::Tensor written = torch::ones({2, 2}).to(device_);
+  torch::Tensor& returned = written.mul_(written);
+  EXPECT_EQ(&returned, &written);
+  EXPECT_EQ(written.sum().item<float>(), 4.0f);
+}
+
 TEST_P(UnboxedTest, ConjugatesAreNotLent) {
   const torch::NoGradGuard no_grad;
   const torch::Tensor number = torch::complex(torch::ones({2}), torch::ones({2})).to(device_);

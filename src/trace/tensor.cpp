@@ -35,8 +35,8 @@ void delete_shared(void* context) {
   delete shared;
 }
 
-c10::DataPtr make_data(int64_t nbytes, int device) {
-  auto state = make_pooled<StorageState>(device, current_scope_ptr());
+c10::DataPtr make_data(int64_t nbytes, int device, Value value = {}) {
+  auto state = make_pooled<StorageState>(device, current_scope_ptr(), std::move(value));
   StatePtr* context = &state->storage_reference;
   *context = std::move(state);
   return {reserve_address(nbytes), context, &drop_state, device_of(device)};
@@ -150,9 +150,9 @@ c10::Device device_of(int index) {
   return c10::Device(c10::DeviceType::XLA, static_cast<c10::DeviceIndex>(index));
 }
 
-c10::Storage make_storage(int64_t nbytes, int device) {
+c10::Storage make_storage(int64_t nbytes, int device, Value value) {
   return c10::Storage(c10::Storage::use_byte_size_t(), static_cast<size_t>(nbytes),
-                      make_data(nbytes, device), &allocator(), true);
+                      make_data(nbytes, device, std::move(value)), &allocator(), true);
 }
 
 c10::Storage share_storage(const c10::Storage& storage) {

@@ -25,8 +25,8 @@ Leeway leeway_of(const c10::TensorImpl& tensor);
 Window window_of(const at::Tensor& tensor);
 c10::Device device_of(int index);
 
-// A new storage of `nbytes`, never written.
-c10::Storage make_storage(int64_t nbytes, int device);
+// A new storage of `nbytes`, never written or with a leaf.
+c10::Storage make_storage(int64_t nbytes, int device, Value value = {});
 at::Tensor make_tensor(c10::Storage storage, DType dtype, c10::IntArrayRef sizes,
                        c10::IntArrayRef strides, int64_t offset = 0);
 // Another storage object that holds the same value.

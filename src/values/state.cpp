@@ -31,14 +31,10 @@ DeviceData::DeviceData(TensorType t, int device, c10::Storage host, ShardingPtr 
   host_ = std::move(host);
   owns_host_ = true;
   host_sharding_ = sharding;
-  MutexLock lock(mutex_);
   count_host(true);
 }
 
-DeviceData::~DeviceData() {
-  MutexLock lock(mutex_);
-  count_host(false);
-}
+DeviceData::~DeviceData() { count_host(false); }
 
 void DeviceData::count_host(bool counted) {
   if (counted != host_is_counted_) {
@@ -280,8 +276,9 @@ DeviceData* device_data(const Node& node) {
              : nullptr;
 }
 
-StorageState::StorageState(int device, std::shared_ptr<StateOwner> owner)
-    : device(device), scope(std::move(owner)) {
+StorageState::StorageState(int device, std::shared_ptr<StateOwner> owner, Value value)
+    : device(device), scope(std::move(owner)), value_(std::move(value)) {
+  hold(+1);
   if (scope) {
     TraceLock lock;
     scope->own.insert(this);

@@ -111,7 +111,8 @@ struct StateOwner {
 
 // Owned by the storage's DataPtr, and for a moment by a sync, which may be the last to drop it.
 struct StorageState : std::enable_shared_from_this<StorageState> {
-  explicit StorageState(int device, std::shared_ptr<StateOwner> scope = nullptr);
+  // `value`: none, or a leaf.
+  explicit StorageState(int device, std::shared_ptr<StateOwner> scope = nullptr, Value value = {});
   ~StorageState();
   StorageState(const StorageState&) = delete;
   StorageState& operator=(const StorageState&) = delete;

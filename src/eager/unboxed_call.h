@@ -1,0 +1,169 @@
+// What host_call.h does, of an operator whose C++ signature is known: nothing is boxed. Any thread.
+#pragma once
+
+#include "eager/host_call.h"
+
+#include <ATen/core/IListRef.h>
+#include <ATen/core/List.h>
+
+#include <optional>
+#include <tuple>
+#include <vector>
+
+namespace torch_xla::eager {
+
+// A parameter of a kernel: what it is given, and how the kernel sees that.
+template <typename Parameter>
+struct HostArgument {
+  using Given = std::remove_cvref_t<Parameter>;
+  HostArgument(HostTensors&, const Given& given) : host(given) {}
+  static void add(HostTensors&, const Given&, bool) {}
+  const Given& get() const { return host; }
+  const Given& host;
+};
+
+inline void add_tensor(HostTensors& tensors, const at::Tensor& given, bool written) {
+  if (given.defined()) {
+    tensors.add(given, written);
+  }
+}
+
+template <>
+struct HostArgument<const at::Tensor&> {
+  HostArgument(HostTensors& tensors, const at::Tensor& given) : host(tensors.to_host(given)) {}
+  static void add(HostTensors& tensors, const at::Tensor& given, bool written) {
+    add_tensor(tensors, given, written);
+  }
+  const at::Tensor& get() const { return host; }
+  const at::Tensor& host;
+};
+
+template <>
+struct HostArgument<at::Tensor&> {
+  HostArgument(HostTensors& tensors, at::Tensor&) : host(tensors.next_to_host()) {}
+  static void add(HostTensors& tensors, at::Tensor& given, bool written) {
+    add_tensor(tensors, given, written);
+  }
+  at::Tensor& get() const { return host; }
+  at::Tensor& host;
+};
+
+template <>
+struct HostArgument<const std::optional<at::Tensor>&> {
+  using Given = std::optional<at::Tensor>;
+  HostArgument(HostTensors& tensors, const Given& given) {
+    if (given) {
+      host = tensors.to_host(*given);
+    }
+  }
+  static void add(HostTensors& tensors, const Given& given, bool written) {
+    if (given) {
+      add_tensor(tensors, *given, written);
+    }
+  }
+  const Given& get() const { return host; }
+  Given host;
+};
+
+template <typename Tensors>
+struct HostArgumentOfTensors {
+  HostArgumentOfTensors(HostTensors& tensors, const Tensors& given) {
+    host.reserve(given.size());
+    for (const at::Tensor& tensor : given) {
+      host.push_back(tensors.to_host(tensor));
+    }
+  }
+  static void add(HostTensors& tensors, const Tensors& given, bool written) {
+    for (const at::Tensor& tensor : given) {
+      add_tensor(tensors, tensor, written);
+    }
+  }
+  at::TensorList get() const { return host; }
+  std::vector<at::Tensor> host;
+};
+template <>
+struct HostArgument<at::TensorList> : HostArgumentOfTensors<at::TensorList> {
+  using HostArgumentOfTensors::HostArgumentOfTensors;
+};
+template <>
+struct HostArgument<const at::ITensorListRef&> : HostArgumentOfTensors<at::ITensorListRef> {
+  using HostArgumentOfTensors::HostArgumentOfTensors;
+};
+
+template <>
+struct HostArgument<const c10::List<std::optional<at::Tensor>>&> {
+  using Given = c10::List<std::optional<at::Tensor>>;
+  HostArgument(HostTensors& tensors, const Given& given) {
+    const c10::IValue boxed(given);
+    for (const c10::IValue& element : boxed.toListRef()) {
+      host.push_back(element.isTensor() ? std::optional(tensors.to_host(element.toTensor()))
+                                        : std::nullopt);
+    }
+  }
+  // The list's own references of its elements outlive the call; its iterators' do not.
+  static void add(HostTensors& tensors, const Given& given, bool written) {
+    const c10::IValue boxed(given);
+    for (const c10::IValue& element : boxed.toListRef()) {
+      if (element.isTensor()) {
+        add_tensor(tensors, element.toTensor(), written);
+      }
+    }
+  }
+  const Given& get() const { return host; }
+  Given host;
+};
+
+// What a call returns that made it, of what the kernel returned.
+inline at::Tensor adopt_all(HostTensors& tensors, at::Tensor result) {
+  return tensors.adopt(std::move(result));
+}
+inline std::vector<at::Tensor> adopt_all(HostTensors& tensors, std::vector<at::Tensor> results) {
+  for (at::Tensor& result : results) {
+    result = tensors.adopt(std::move(result));
+  }
+  return results;
+}
+template <typename... Results>
+std::tuple<Results...> adopt_all(HostTensors& tensors, std::tuple<Results...> results) {
+  return std::apply(
+      [&](Results&... result) { return std::tuple{adopt_all(tensors, std::move(result))...}; },
+      results);
+}
+
+// The argument that an operator of the forms `add_` and `add.out` returns.
+at::Tensor& written_of(at::Tensor& written, const auto&...) { return written; }
+template <typename First, typename... Rest>
+requires(!std::is_same_v<First, at::Tensor>) at::Tensor& written_of(const First&, Rest&... rest) {
+  return written_of(rest...);
+}
+
+template <typename Op, typename Schema = typename Op::schema>
+struct UnboxedCall;
+template <typename Op, typename Result, typename... Parameters>
+struct UnboxedCall<Op, Result(Parameters...)> {
+  // `device`: of the results, when no argument says it.
+  static Result run(const HostOperator& op, int device, Parameters... given) {
+    metrics::Timed timed(call_time());
+    HostTensors tensors(op, device);
+    size_t place = 0;
+    (HostArgument<Parameters>::add(tensors, given, op.writes(place++)), ...);
+    tensors.open();
+    KernelDispatch dispatch;
+    std::tuple<HostArgument<Parameters>...> host{HostArgument<Parameters>(tensors, given)...};
+    auto call = [](const auto&... argument) -> Result { return Op::call(argument.get()...); };
+    if constexpr (std::is_void_v<Result>) {
+      std::apply(call, host);
+      tensors.update_written();
+    } else if constexpr (std::is_lvalue_reference_v<Result>) {
+      std::apply(call, host);
+      tensors.update_written();
+      return written_of(given...);
+    } else {
+      Result results = std::apply(call, host);
+      tensors.update_written();
+      return adopt_all(tensors, std::move(results));
+    }
+  }
+};
+
+}  // namespace torch_xla::eager
