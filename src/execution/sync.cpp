@@ -13,6 +13,7 @@
 #include "pjrt/sharded_buffer.h"
 #include "sharding/spmd.h"
 #include "tiers/policy.h"
+#include "tiers/reading_habit.h"
 #include "tiers/structure.h"
 #include "timeline/timeline.h"
 #include "trace/region.h"
@@ -239,6 +240,7 @@ void sync_device(int device, bool wait, const std::string& name) {
   refuse_while_tracing("torch_xla.sync() was called: call it after the function");
   current_location();
   reset_recorded_nodes();
+  tiers::ReadingHabit::of_this_thread().ends_step();
   LaunchTurn turn;
   NamedRun run = [&] {
     timeline::Scope span(timeline::Kind::Trace, "collect the graph");
@@ -358,7 +360,14 @@ HeldData materialize_data(const at::Tensor& tensor) {
       return HeldData(std::move(constant));
     }
   }
-  StatePtr state = state_of(tensor);
+  const StatePtr& state = state_of(tensor);
+  if (current_scope() == nullptr && !ExportScope::active()) {
+    TraceLock lock;
+    check_scope(*state);
+    if (state->value() && !state->pending()) {  // the usual case of a value that was read before
+      return HeldData(DeviceDataPtr::reclaim_copy(device_data(*state->value().node)));
+    }
+  }
   sync_storages({state});
   {
     TraceLock lock;

@@ -6,6 +6,7 @@
 #include "host_ops/kernel_call.h"
 #include "metrics/metrics.h"
 #include "sharding/spmd.h"
+#include "tiers/reading_habit.h"
 #include "timeline/timeline.h"
 #include "trace/scope.h"
 #include "values/internal_ops.h"
@@ -117,6 +118,7 @@ void read_on_host(const at::Tensor& tensor,
   at::AutoDispatchBelowADInplaceOrView guard;
   with_torch_errors([&] {
     const HeldData held = materialize_data(tensor);
+    tiers::ReadingHabit::of_this_thread().reads();
     const at::Tensor window = window_on_host(frame_on_host(*held.data()), tensor);
     window._set_conj(tensor.is_conj());
     window._set_neg(tensor.is_neg());

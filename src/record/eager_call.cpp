@@ -2,9 +2,15 @@
 
 #include "base/mutex.h"
 #include "eager/host_access.h"
+#include "eager/mode.h"
+#include "execution/export.h"
 #include "pjrt/fork_guard.h"
 #include "record/call.h"
 #include "record/generator.h"
+#include "sharding/spmd.h"
+#include "tiers/reading_habit.h"
+#include "trace/region.h"
+#include "trace/scope.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -69,11 +75,31 @@ void run_dropout(Arguments arguments, Returns& fresh) {
 
 }  // namespace
 
-bool runs_unboxed(const OpInfo& info) {
-  if (eager::mode() != eager::Mode::Host) {
-    return false;
-  }
+namespace {
+
+// Of what would be recorded.
+bool may_run_at_once(const OpInfo& info) {
+  return !info.random && current_region() == nullptr && current_scope() == nullptr &&
+         !ExportScope::active() && !running_is_forbidden() && !spmd_enabled() &&
+         pjrt::client().host_memory();
+}
+
+}  // namespace
+
+bool runs_on_host(const OpInfo& info, int64_t elements) {
   pjrt::refuse_forked_child();
+  switch (eager::mode()) {
+    case eager::Mode::Host:
+      return true;
+    case eager::Mode::Programs:
+      return false;
+    case eager::Mode::Off:
+      break;
+  }
+  return tiers::ReadingHabit::of_this_thread().begins_operation(elements) && may_run_at_once(info);
+}
+
+bool has_plain_kernel(const OpInfo& info) {
   return !info.random && info.lowering != nullptr && info.host.op == info.op;
 }
 

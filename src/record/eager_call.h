@@ -5,8 +5,17 @@
 
 namespace torch_xla {
 
-// Whether a call of now is the CPU's kernel of the same signature and nothing else.
-bool runs_unboxed(const OpInfo& info);
+// What a call is measured by.
+inline int64_t elements_of(const at::Tensor& tensor) {
+  const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+  return impl.has_symbolic_sizes_strides() ? 0 : impl.numel();
+}
+
+// Whether the call that begins runs at once, on host memory: in eager mode, or because of the
+// thread's habit (tiers/reading_habit.h). To be asked once for each call.
+bool runs_on_host(const OpInfo& info, int64_t elements);
+// Whether that is the CPU's kernel of the same signature and nothing else.
+bool has_plain_kernel(const OpInfo& info);
 
 void run_on_host_memory(const OpInfo& info, Arguments arguments, Returns& fresh);
 

@@ -16,6 +16,7 @@
 #include "record/plan.h"
 #include "record/reference.h"
 #include "timeline/timeline.h"
+#include "trace/for_each_tensor.h"
 #include "trace/region.h"
 #include "trace/scope.h"
 
@@ -298,16 +299,23 @@ void count_as(const char* prefix, const OpInfo& info) {
 }  // namespace
 
 void record_op(OpInfo& info, Arguments arguments, Returns& fresh) {
-  pjrt::refuse_forked_child();
+  int64_t elements = 0;
+  for (const c10::IValue& argument : arguments) {
+    for_each_tensor(argument, [&](const at::Tensor& tensor) { elements += elements_of(tensor); });
+  }
+  record_op(info, arguments, fresh, runs_on_host(info, elements));
+}
+
+void record_op(OpInfo& info, Arguments arguments, Returns& fresh, bool on_host) {
   if (std::any_of(arguments.begin(), arguments.end(), has_lazy_bit)) {
     record_resolved(info, arguments, fresh);
     return;
   }
-  eager::Mode mode = eager::mode();
-  if (mode == eager::Mode::Host) {
+  if (on_host) {
     run_on_host_memory(info, arguments, fresh);
     return;
   }
+  const eager::Mode mode = eager::mode();
   current_location();
   timeline::Scope span(timeline::Kind::Trace);
   if (info.places != nullptr) {

@@ -18,6 +18,8 @@ using Arguments = std::span<c10::IValue>;
 using Returns = c10::SmallVector<c10::IValue, 2>;
 
 void record_op(OpInfo& info, Arguments arguments, Returns& fresh);
+// `on_host`: what runs_on_host() said of the call (record/eager_call.h).
+void record_op(OpInfo& info, Arguments arguments, Returns& fresh, bool on_host);
 // Of a boxed call: arguments on the stack become returns.
 void record_boxed(OpInfo& info, torch::jit::Stack* stack);
 

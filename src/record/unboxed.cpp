@@ -41,6 +41,22 @@ bool is_plain(const OpInfo& info, const std::optional<at::Tensor>& given) {
 }
 bool is_plain(const OpInfo&, const auto&) { return true; }
 
+int64_t elements_in(const at::Tensor& given) { return elements_of(given); }
+int64_t elements_in(const std::optional<at::Tensor>& given) {
+  return given ? elements_of(*given) : 0;
+}
+template <typename Tensors>
+int64_t elements_of_all(const Tensors& given) {
+  int64_t elements = 0;
+  for (const at::Tensor& tensor : given) {
+    elements += elements_of(tensor);
+  }
+  return elements;
+}
+int64_t elements_in(const at::TensorList& given) { return elements_of_all(given); }
+int64_t elements_in(const at::ITensorListRef& given) { return elements_of_all(given); }
+int64_t elements_in(const auto&) { return 0; }
+
 template <typename Op, typename Schema = typename Op::schema>
 struct Unboxed;
 template <typename Op, typename Result, typename... Given>
@@ -49,14 +65,15 @@ struct Unboxed<Op, Result(Given...)> {
     auto recorded = std::make_shared<RecordedOperator>(op);
     return torch::CppFunction([recorded](Given... given) -> Result {
       OpInfo& info = recorded->info();
-      if (runs_unboxed(info) && (is_plain(info, given) && ...)) {
+      const bool on_host = runs_on_host(info, (elements_in(given) + ...));
+      if (on_host && has_plain_kernel(info) && (is_plain(info, given) && ...)) {
         info.counter->add();
         return eager::UnboxedCall<Op>::run(info.host, current_device(), given...);
       }
       Returns fresh;
       {
         LentArguments<std::remove_cvref_t<Given>...> lent(given...);
-        record_op(info, lent.values(), fresh);
+        record_op(info, lent.values(), fresh, on_host);
       }
       if constexpr (std::is_void_v<Result>) {
         return;

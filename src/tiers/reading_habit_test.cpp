@@ -1,0 +1,84 @@
+// Who reads often runs at once (reading_habit.h).
+#include "tiers/reading_habit.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+namespace torch_xla::tiers {
+namespace {
+
+constexpr int64_t kSmall = 64, kLarge = 1 << 20;
+
+class ReadingHabitTest : public testing::Test {
+ protected:
+  void SetUp() override { setenv("TORCH_XLA_TIERS", "counted", 1); }
+  void TearDown() override { unsetenv("TORCH_XLA_TIERS"); }
+
+  // Whether the last of so many operations ran at once; then a read.
+  bool step(int operations, int64_t elements = kSmall) {
+    bool at_once = false;
+    for (int i = 0; i < operations; ++i) {
+      at_once = habit_.begins_operation(elements);
+    }
+    habit_.reads();
+    return at_once;
+  }
+  void acquire() {
+    for (int i = 0; i < 128; ++i) {
+      EXPECT_FALSE(step(3)) << i;
+    }
+    EXPECT_TRUE(step(3));
+  }
+
+  ReadingHabit habit_;
+};
+
+TEST_F(ReadingHabitTest, IsAcquiredByReadsAfterFewSmallOperations) {
+  acquire();
+  EXPECT_TRUE(step(48));
+}
+
+TEST_F(ReadingHabitTest, IsBrokenByManyOperationsAndByLargeOnesAndHarderToAcquireAgain) {
+  acquire();
+  EXPECT_FALSE(step(49));
+  for (int i = 0; i < 512; ++i) {
+    EXPECT_FALSE(step(3)) << i;
+  }
+  EXPECT_TRUE(step(3));
+  EXPECT_FALSE(step(1, kLarge));
+  EXPECT_FALSE(step(3));
+}
+
+TEST_F(ReadingHabitTest, EndsWhereTheUserChangesWhoRunsGraphs) {
+  acquire();
+  setenv("TORCH_XLA_TIERS", "never", 1);
+  habit_.begins_operation(kSmall);
+  habit_.reads();
+  EXPECT_FALSE(step(3));
+}
+
+TEST_F(ReadingHabitTest, WhatIsReadAgainIsNoSignOfIt) {
+  for (int i = 0; i < 300; ++i) {
+    EXPECT_FALSE(step(1, kLarge));
+    habit_.reads();
+  }
+  EXPECT_FALSE(step(3));
+}
+
+TEST_F(ReadingHabitTest, ProgramsThatEndTheirStepsAreRecorded) {
+  for (int i = 0; i < 300; ++i) {
+    EXPECT_FALSE(step(3));
+    habit_.ends_step();
+  }
+}
+
+TEST_F(ReadingHabitTest, IsNotAcquiredWhereTheUserSaidWhoRunsGraphs) {
+  setenv("TORCH_XLA_TIERS", "off", 1);
+  for (int i = 0; i < 300; ++i) {
+    EXPECT_FALSE(step(3));
+  }
+}
+
+}  // namespace
+}  // namespace torch_xla::tiers

@@ -1,0 +1,168 @@
+"""Programs that read a value after every few small operations run them as they are called."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import pytest
+import torch
+import torch.nn.functional as F
+import torch_xla
+from torch import Tensor, nn
+from torch_xla.experimental.assume_pure import assume_pure
+
+Counters = Callable[[str], int]
+Result = TypeVar("Result")
+
+
+@pytest.fixture(autouse=True)
+def counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_XLA_TIERS", "counted")
+    monkeypatch.delenv("TORCH_XLA_TIER_RUNS", raising=False)
+    if torch_xla.experimental.is_eager_mode():
+        pytest.skip("in eager mode all operations run as they are called")
+
+
+def in_new_thread(program: Callable[[], Result]) -> Result:
+    """Habits are a thread's own."""
+    with ThreadPoolExecutor(1) as threads:
+        return threads.submit(program).result()
+
+
+def read_often(x: Tensor, times: int = 132) -> list[float]:
+    return [((x + i % 8) * x).sum().item() for i in range(times)]
+
+
+def test_operations_run_as_they_are_called_after_many_reads(counters: Counters) -> None:
+    x = torch.randn(6, 6)
+    found = in_new_thread(lambda: read_often(x.to("xla")))
+    assert found == read_often(x)
+    assert counters("EagerOpExecuteTime") == 4 * 3
+    assert counters("InterpretTime") == 128
+    assert counters("UncachedCompile") == 0
+
+
+@pytest.mark.parametrize("policy", ["off", "never"])
+def test_not_where_the_user_says_who_runs_graphs(
+    policy: str, counters: Counters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCH_XLA_TIERS", policy)
+    x = torch.randn(6, 6)
+    found = in_new_thread(lambda: read_often(x.to("xla")))
+    assert found == pytest.approx(read_often(x), rel=1e-5)
+    assert counters("EagerOpExecuteTime") == 0
+
+
+def test_training_that_reads_each_loss_gives_the_cpus_bits() -> None:
+    def train(device: str) -> list[float]:
+        torch.manual_seed(1)
+        model = nn.Linear(4, 1).to(device)
+        x, y = torch.randn(8, 4).to(device), torch.randn(8, 1).to(device)
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+        losses = []
+        for _ in range(140):
+            optimizer.zero_grad()
+            loss = F.mse_loss(model(x), y)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        return losses
+
+    assert in_new_thread(lambda: train("xla")) == train("cpu")
+
+
+def test_draws_do_not_depend_on_it() -> None:
+    def draw() -> list[float]:
+        torch_xla.manual_seed(7)
+        x = torch.ones(6, 6, device="xla")
+        return [(torch.rand(6, 6, device="xla") * x).sum().item() for _ in range(20)] + [
+            F.dropout(x, 0.5).sum().item() for _ in range(4)
+        ]
+
+    def draw_with_the_habit() -> list[float]:
+        read_often(torch.ones(6, 6, device="xla"))
+        return draw()
+
+    assert in_new_thread(draw_with_the_habit) == in_new_thread(draw)
+
+
+def test_what_is_compiled_is_still_one_program(counters: Counters) -> None:
+    @torch_xla.compile
+    def step(x: Tensor) -> Tensor:
+        return (x * 2 + 1).sum()
+
+    def run() -> int:
+        x = torch.ones(6, 6, device="xla")
+        read_often(x)
+        before = counters("EagerOpExecuteTime")
+        assert step(x).item() == 108
+        return counters("EagerOpExecuteTime") - before
+
+    assert in_new_thread(run) == 0
+
+
+def test_a_long_step_is_recorded(counters: Counters) -> None:
+    def run() -> None:
+        x = torch.ones(6, 6, device="xla")
+        read_often(x)
+        before = counters("EagerOpExecuteTime")
+        y = x
+        for _ in range(100):
+            y = y * 1.0078125
+        assert counters("EagerOpExecuteTime") - before == 48
+        z = torch.ones(6, 6)
+        for _ in range(100):
+            z = z * 1.0078125
+        assert torch.equal(y.cpu(), z)
+        read_often(x)
+        assert counters("EagerOpExecuteTime") - before == 48  # harder to acquire again
+
+    in_new_thread(run)
+
+
+def test_a_large_operation_is_recorded(counters: Counters) -> None:
+    def run() -> None:
+        x = torch.ones(6, 6, device="xla")
+        read_often(x)
+        before = counters("EagerOpExecuteTime")
+        assert torch.ones(300, 300, device="xla").mul(2).sum().item() == 180_000
+        assert counters("EagerOpExecuteTime") - before <= 1  # what makes it has no operands
+
+    in_new_thread(run)
+
+
+def test_values_that_are_pending_when_it_begins() -> None:
+    def run(device: str) -> tuple[list[float], Tensor]:
+        pending = torch.ones(6, 6).to(device)
+        pending = pending * 3
+        view = pending[1]
+        found = read_often(torch.full((6, 6), 2.0).to(device))
+        view.add_(1)
+        pending.mul_(2)
+        return found, (pending + view).cpu()
+
+    found, result = in_new_thread(lambda: run("xla"))
+    expected, expected_result = run("cpu")
+    assert found == expected
+    assert torch.equal(result, expected_result)
+
+
+def test_errors_are_raised_by_the_operation_and_lose_nothing() -> None:
+    def run() -> float:
+        x = torch.ones(6, 6, device="xla")
+        read_often(x)
+        with pytest.raises(RuntimeError, match="must match the size"):
+            x.add_(torch.ones(5, device="xla"))
+        return x.sum().item()
+
+    assert in_new_thread(run) == 36
+
+
+def test_a_pure_functions_trace_records() -> None:
+    def run() -> list[float]:
+        x = torch.full((6, 6), 2.0, device="xla")
+        read_often(x)
+        pure = assume_pure(lambda t: (t * t).sum())
+        return [pure(x * i).item() for i in range(4)]
+
+    assert in_new_thread(run) == [0, 144, 576, 1296]
