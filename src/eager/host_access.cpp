@@ -187,6 +187,7 @@ bool HostAccess::replace(Entry& entry) {
 bool HostAccess::open_memory(Entry& entry) {
   DeviceData& data = *device_data(*entry.leaf);
   if (entry.kept.defined()) {
+    entry.host = c10::Storage();  // of a value that another thread has replaced meanwhile
     entry.memory = entry.kept.storage().unsafeGetStorageImpl();
   } else {
     entry.host = data.host();

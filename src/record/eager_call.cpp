@@ -73,10 +73,6 @@ void run_dropout(Arguments arguments, Returns& fresh) {
   fresh.push_back(std::move(mask));
 }
 
-}  // namespace
-
-namespace {
-
 // Of what would be recorded.
 bool may_run_at_once(const OpInfo& info) {
   return !info.random && current_region() == nullptr && current_scope() == nullptr &&

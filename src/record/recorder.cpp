@@ -7,7 +7,6 @@
 #include "execution/export.h"
 #include "execution/sync.h"
 #include "metrics/metrics.h"
-#include "pjrt/fork_guard.h"
 #include "record/decompose.h"
 #include "record/eager_call.h"
 #include "record/generator.h"

@@ -61,7 +61,7 @@ void ReadingHabit::breaks() {
   wanted_ = std::min(wanted_ * 4, kMostReads);
 }
 
-void ReadingHabit::forget() {
+void ReadingHabit::ends_step() {
   runs_at_once_ = false;
   reads_ = 0;
   operations_ = 0;

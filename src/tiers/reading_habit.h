@@ -17,14 +17,13 @@ class ReadingHabit {
   // A value is read.
   void reads();
   // The program says itself where a step ends: it thinks in graphs.
-  void ends_step() { forget(); }
+  void ends_step();
 
  private:
-  void forget();
   void breaks();
 
-  static constexpr int kFirstReads =
-      128;  // what is read now and then is recorded, and can be looked at
+  // What is read now and then is recorded, and can be looked at.
+  static constexpr int kFirstReads = 128;
   static constexpr int kMostReads = 1 << 20;
   int operations_ = 0;        // since the last read
   bool all_small_ = true;     // were these
