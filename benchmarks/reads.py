@@ -1,9 +1,9 @@
 """What a few small operations cost before a number is read, as often as filters and solvers do it.
 
-Microseconds from the first operation to the number, by how many operations there are, and of a
-Kalman filter's likelihood with its gradient. Each side lives in a process of its own; they take
-turns, and of each length the best round counts. `interpreted` and `program` say what the tiers
-choose between.
+Microseconds from the first operation to the number, by how many operations there are, of a Kalman
+filter's likelihood with its gradient, and of an agent that acts and trains in turns. Each side
+lives in a process of its own; they take turns, and of each length the best round counts.
+`interpreted` and `program` say what the tiers choose between.
 """
 
 import sys
@@ -64,6 +64,36 @@ def kalman(device: str) -> Callable[[], float]:
     return read
 
 
+def agent(device: str) -> Callable[[], float]:
+    """As Q-learning does it: acts four times by a small network, then trains it once."""
+    import torch
+
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(
+        torch.nn.Linear(4, 64), torch.nn.ReLU(), torch.nn.Linear(64, 64), torch.nn.ReLU(),
+        torch.nn.Linear(64, 2),
+    ).to(device)  # fmt: skip
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
+    seen = torch.randn(64, 4).numpy()
+
+    def act_and_train() -> float:
+        for step in range(4):
+            with torch.no_grad():
+                values = model(torch.as_tensor(seen[step : step + 1], device=device))
+                values.argmax(dim=1).cpu().numpy()
+        states = torch.as_tensor(seen, device=device)
+        with torch.no_grad():
+            targets = states.sum(dim=1, keepdim=True) + 0.99 * model(states).amax(1, keepdim=True)
+        chosen = model(states).gather(1, (states[:, :1] > 0).long())
+        loss = torch.nn.functional.smooth_l1_loss(chosen, targets)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    return act_and_train
+
+
 def works(device: str) -> dict[str, tuple[Callable[[], float], int]]:
     """And how often each is called in a round."""
     chains = {
@@ -71,7 +101,10 @@ def works(device: str) -> dict[str, tuple[Callable[[], float], int]]:
         for size in (6, 64)
         for length in LENGTHS
     }
-    return chains | {"100 steps of a Kalman filter": (kalman(device), 2)}
+    return chains | {
+        "100 steps of a Kalman filter": (kalman(device), 2),
+        "an agent's 4 acts and training": (agent(device), 100),
+    }
 
 
 def worker(side: str) -> None:

@@ -9,10 +9,13 @@
 #include <torch/torch.h>
 
 #include <atomic>
+#include <chrono>
 #include <functional>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 namespace torch_xla {
@@ -153,6 +156,40 @@ TEST_F(ThreadsTest, ReadWhatAnotherOverwrites) {
     EXPECT_EQ(torn, 0) << tiers;
     EXPECT_EQ(shared[7].item<float>(), 400);
   }
+}
+
+// Each takes what another made, uses it beside what all use, and frees it; whether operations are
+// recorded or run changes meanwhile.
+TEST_F(ThreadsTest, HandOverWhatTheyMadeWhileTheModeFlips) {
+  std::atomic<bool> done = false;
+  std::thread flipper([&] {
+    for (bool eager = true; !done; eager = !eager) {
+      eager_mode(eager);
+      std::this_thread::sleep_for(std::chrono::microseconds(300));
+    }
+  });
+  const torch::Tensor shared = torch::ones({16}, torch::device(xla_));
+  std::mutex handing_over;
+  torch::Tensor handed = torch::zeros({16}, torch::device(xla_));
+  std::atomic<int> wrong = 0;
+  in_threads([&](int i) {
+    torch::NoGradGuard guard;
+    for (int step = 0; step < 60; ++step) {
+      torch::Tensor mine = (shared + shared) * (i + 1) + shared[i];
+      torch::Tensor other;
+      {
+        std::lock_guard lock(handing_over);
+        other = std::exchange(handed, mine);
+      }
+      mine = other.slice(0, 0, 8) - other.slice(0, 8, 16);
+      wrong += mine.abs().sum().item<float>() != 0;
+      other.reset();
+      wrong += (mine.add_(shared.slice(0, 0, 8))).sum().item<float>() != 8;
+    }
+  });
+  done = true;
+  flipper.join();
+  EXPECT_EQ(wrong, 0);
 }
 
 TEST_F(ThreadsTest, SyncWhatTheyRecordedAndWhatOthersLeft) {

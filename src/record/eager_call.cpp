@@ -92,7 +92,8 @@ bool runs_on_host(const OpInfo& info, int64_t elements) {
     case eager::Mode::Off:
       break;
   }
-  return tiers::ReadingHabit::of_this_thread().begins_operation(elements) && may_run_at_once(info);
+  return tiers::ReadingHabit::of_this_thread().begins_operation(&info, elements) &&
+         may_run_at_once(info);
 }
 
 bool has_plain_kernel(const OpInfo& info) {

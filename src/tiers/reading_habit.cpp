@@ -2,6 +2,8 @@
 
 #include "tiers/policy.h"
 
+#include <c10/util/hash.h>
+
 #include <algorithm>
 
 namespace torch_xla::tiers {
@@ -25,8 +27,18 @@ ReadingHabit& ReadingHabit::of_this_thread() {
   return habit;
 }
 
-bool ReadingHabit::begins_operation(int64_t elements) {
-  ++operations_;
+void ReadingHabit::begins_stretch(size_t first) {
+  stretch_ = &stretches_[first % stretches_.size()];
+  if (stretch_->first != first) {
+    *stretch_ = {.first = first};
+  }
+  runs_at_once_ = stretch_->reads >= stretch_->wanted && may_interpret();
+}
+
+bool ReadingHabit::begins_operation(const void* op, int64_t elements) {
+  if (operations_++ == 0) {
+    begins_stretch(c10::get_hash(op, elements));
+  }
   if (elements > kFewElements) {
     all_small_ = false;
   }
@@ -41,29 +53,22 @@ void ReadingHabit::reads() {
     return;
   }
   const bool after_little = all_small_ && operations_ <= kFewOperations;
+  stretch_->reads = after_little ? std::min(stretch_->reads + 1, kMostReads) : 0;
   operations_ = 0;
   all_small_ = true;
-  if (runs_at_once_) {
-    runs_at_once_ = may_interpret();  // the user may have changed it
-  } else if (!after_little) {
-    reads_ = 0;
-  } else if (++reads_ >= wanted_) {
-    reads_ = 0;
-    runs_at_once_ = may_interpret();
-  }
 }
 
-// A program that often does something else between such reads gives each of its graphs a second
-// form: what came before the habit broke has run.
+// A program that often does something else after the same operation gives each of its graphs a
+// second form: what came before the habit broke has run.
 void ReadingHabit::breaks() {
   runs_at_once_ = false;
-  reads_ = 0;
-  wanted_ = std::min(wanted_ * 4, kMostReads);
+  stretch_->wanted = std::min(stretch_->wanted * 4, kMostReads);
 }
 
 void ReadingHabit::ends_step() {
-  runs_at_once_ = false;
-  reads_ = 0;
+  for (Stretch& stretch : stretches_) {
+    stretch.reads = 0;
+  }
   operations_ = 0;
   all_small_ = true;
 }

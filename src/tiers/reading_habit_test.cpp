@@ -16,10 +16,10 @@ class ReadingHabitTest : public testing::Test {
   void TearDown() override { unsetenv("TORCH_XLA_TIERS"); }
 
   // Whether the last of so many operations ran at once; then a read.
-  bool step(int operations, int64_t elements = kSmall) {
-    bool at_once = false;
-    for (int i = 0; i < operations; ++i) {
-      at_once = habit_.begins_operation(elements);
+  bool step(int operations, int64_t elements = kSmall, const void* first = nullptr) {
+    bool at_once = habit_.begins_operation(first, elements);
+    for (int i = 1; i < operations; ++i) {
+      at_once = habit_.begins_operation(&habit_, elements);
     }
     habit_.reads();
     return at_once;
@@ -46,15 +46,26 @@ TEST_F(ReadingHabitTest, IsBrokenByManyOperationsAndByLargeOnesAndHarderToAcquir
     EXPECT_FALSE(step(3)) << i;
   }
   EXPECT_TRUE(step(3));
-  EXPECT_FALSE(step(1, kLarge));
+  habit_.begins_operation(nullptr, kSmall);
+  EXPECT_FALSE(habit_.begins_operation(&habit_, kLarge));
+  habit_.reads();
   EXPECT_FALSE(step(3));
+}
+
+TEST_F(ReadingHabitTest, IsKnownByTheFirstOperation) {
+  const int acting = 0, training = 0;
+  for (int i = 0; i < 200; ++i) {
+    for (int act = 0; act < 4; ++act) {
+      EXPECT_EQ(step(5, kSmall, &acting), i >= 32) << i;
+    }
+    EXPECT_FALSE(step(300, kSmall, &training)) << i;
+    EXPECT_FALSE(step(5, kLarge, &acting)) << i;
+  }
 }
 
 TEST_F(ReadingHabitTest, EndsWhereTheUserChangesWhoRunsGraphs) {
   acquire();
   setenv("TORCH_XLA_TIERS", "never", 1);
-  habit_.begins_operation(kSmall);
-  habit_.reads();
   EXPECT_FALSE(step(3));
 }
 
