@@ -2,6 +2,7 @@
 #pragma once
 
 #include "eager/host_call.h"
+#include "trace/for_each_tensor.h"
 
 #include <ATen/core/IListRef.h>
 #include <ATen/core/List.h>
@@ -17,23 +18,13 @@ template <typename Parameter>
 struct HostArgument {
   using Given = std::remove_cvref_t<Parameter>;
   HostArgument(HostTensors&, const Given& given) : host(given) {}
-  static void add(HostTensors&, const Given&, bool) {}
   const Given& get() const { return host; }
   const Given& host;
 };
 
-inline void add_tensor(HostTensors& tensors, const at::Tensor& given, bool written) {
-  if (given.defined()) {
-    tensors.add(given, written);
-  }
-}
-
 template <>
 struct HostArgument<const at::Tensor&> {
   HostArgument(HostTensors& tensors, const at::Tensor& given) : host(tensors.to_host(given)) {}
-  static void add(HostTensors& tensors, const at::Tensor& given, bool written) {
-    add_tensor(tensors, given, written);
-  }
   const at::Tensor& get() const { return host; }
   const at::Tensor& host;
 };
@@ -41,9 +32,6 @@ struct HostArgument<const at::Tensor&> {
 template <>
 struct HostArgument<at::Tensor&> {
   HostArgument(HostTensors& tensors, at::Tensor&) : host(tensors.next_to_host()) {}
-  static void add(HostTensors& tensors, at::Tensor& given, bool written) {
-    add_tensor(tensors, given, written);
-  }
   at::Tensor& get() const { return host; }
   at::Tensor& host;
 };
@@ -56,11 +44,6 @@ struct HostArgument<const std::optional<at::Tensor>&> {
       host = tensors.to_host(*given);
     }
   }
-  static void add(HostTensors& tensors, const Given& given, bool written) {
-    if (given) {
-      add_tensor(tensors, *given, written);
-    }
-  }
   const Given& get() const { return host; }
   Given host;
 };
@@ -71,11 +54,6 @@ struct HostArgumentOfTensors {
     host.reserve(given.size());
     for (const at::Tensor& tensor : given) {
       host.push_back(tensors.to_host(tensor));
-    }
-  }
-  static void add(HostTensors& tensors, const Tensors& given, bool written) {
-    for (const at::Tensor& tensor : given) {
-      add_tensor(tensors, tensor, written);
     }
   }
   at::TensorList get() const { return host; }
@@ -98,15 +76,6 @@ struct HostArgument<const c10::List<std::optional<at::Tensor>>&> {
     for (const c10::IValue& element : boxed.toListRef()) {
       host.push_back(element.isTensor() ? std::optional(tensors.to_host(element.toTensor()))
                                         : std::nullopt);
-    }
-  }
-  // The list's own references of its elements outlive the call; its iterators' do not.
-  static void add(HostTensors& tensors, const Given& given, bool written) {
-    const c10::IValue boxed(given);
-    for (const c10::IValue& element : boxed.toListRef()) {
-      if (element.isTensor()) {
-        add_tensor(tensors, element.toTensor(), written);
-      }
     }
   }
   const Given& get() const { return host; }
@@ -146,7 +115,11 @@ struct UnboxedCall<Op, Result(Parameters...)> {
     metrics::Timed timed(call_time());
     HostTensors tensors(op, device);
     size_t place = 0;
-    (HostArgument<Parameters>::add(tensors, given, op.writes(place++)), ...);
+    auto add_all = [&](const auto& argument) {
+      const bool written = op.writes(place++);
+      for_each_tensor(argument, [&](const at::Tensor& tensor) { tensors.add(tensor, written); });
+    };
+    (add_all(given), ...);
     tensors.open();
     KernelDispatch dispatch;
     std::tuple<HostArgument<Parameters>...> host{HostArgument<Parameters>(tensors, given)...};

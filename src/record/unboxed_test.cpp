@@ -97,6 +97,32 @@ TEST_P(UnboxedTest, ConjugatesAreNotLent) {
   EXPECT_EQ(conjugate.use_count(), before);
 }
 
+// A layer whose statistics are written though its old schema says that they are read, weights that
+// may be missing, sizes that may be symbols, indices that may be missing.
+TEST_P(UnboxedTest, LayersAndWritesByIndex) {
+  const torch::NoGradGuard no_grad;
+  auto work = [](const torch::Device& device) {
+    const torch::Tensor images = torch::linspace(-1, 1, 96).view({2, 3, 4, 4}).to(device);
+    const torch::Tensor kernels = torch::linspace(-1, 1, 108).view({4, 3, 3, 3}).to(device);
+    torch::Tensor mean = torch::zeros({4}).to(device), variance = torch::ones({4}).to(device);
+    const torch::Tensor scale = torch::full({4}, 2.0f).to(device);
+    torch::Tensor x = torch::conv2d(images, kernels, {}, 1, 1);
+    x = torch::batch_norm(x, scale, {}, mean, variance, true, 0.1, 1e-5, true);
+    x = torch::conv_transpose2d(x, kernels, torch::zeros({3}).to(device), 2);
+    x = torch::batch_norm(x, {}, {}, {}, {}, true, 0.1, 1e-5, true);
+    torch::Tensor steady = torch::batch_norm(torch::conv2d(images, kernels), scale, scale, mean,
+                                             variance, false, 0.1, 1e-5, true);
+    steady.index_put_({torch::indexing::Slice(), torch::tensor({1, 3}).to(device)}, 5.0f);
+    return std::vector<torch::Tensor>{x.cpu(), mean.cpu(), variance.cpu(), steady.cpu()};
+  };
+  const std::vector<torch::Tensor> found = work(device_), expected = work(torch::kCPU);
+  for (size_t i = 0; i < found.size(); ++i) {
+    EXPECT_TRUE(GetParam() ? torch::equal(found[i], expected[i])
+                           : torch::allclose(found[i], expected[i], 1e-4, 1e-5))
+        << i;
+  }
+}
+
 // In eager mode an operation takes over what the one before it made of the memory on the host.
 TEST_P(UnboxedTest, OneTensorIsReadByThreadsAndInSeveralWindows) {
   const torch::NoGradGuard no_grad;
