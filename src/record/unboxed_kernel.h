@@ -4,6 +4,7 @@
 #pragma once
 
 #include "eager/unboxed_call.h"
+#include "record/call.h"
 #include "record/eager_call.h"
 #include "record/lent.h"
 #include "record/recorder.h"
