@@ -458,7 +458,6 @@ SUITES = {
         environment={"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"},
         tests_a_file=2,
     ),
-    "x-transformers": Suite("x_transformers", default_device=True, tests_a_file=60),
     "pfrl": Suite(
         "tests/**/test_*.py",
         without=("async", "atari"),
