@@ -209,7 +209,7 @@ SUITES = {
         hub=True,
         tests_a_file=5,
     ),
-    "x-transformers": Suite("tests/test_*.py", default_device=True, tests_a_file=24),
+    "x-transformers": Suite("tests/test_*.py", default_device=True, tests_a_file=60),
     "ultralytics": Suite("tests/test_*.py", default_device=True),
     "ignite": Suite(
         """ignite/engine/create_supervised ignite/engine/engine ignite/handlers/checkpoint
