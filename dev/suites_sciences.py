@@ -19,7 +19,6 @@ SCIENCES = {
         default_device=True,
         tests_a_file=1,
     ),
-    "mace": Suite("models modules cg data tools hessian lora embedding_train", default_device=True),
     "linear_operator": Suite(
         "test/**/test_*.py",
         theirs={
