@@ -3,8 +3,10 @@
 #include "execution/sync.h"
 #include "host_ops/host_allocator.h"
 #include "trace/scope.h"
+#include "values/frame.h"
 #include "values/internal_ops.h"
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/ops/clone.h>
 
 #include <cstring>
@@ -15,24 +17,11 @@ namespace {
 
 constexpr size_t kFewEntries = 12;
 
-// The frame of a storage, as the tensor that covers it sees it; flat if none does.
-TensorType frame_of(const at::Tensor& tensor, size_t storage_nbytes) {
-  const bool covers = tensor.storage_offset() == 0 && tensor.nbytes() == storage_nbytes;
-  if (covers && tensor.is_contiguous()) {
-    return {tensor.scalar_type(), Dims(tensor.sizes().begin(), tensor.sizes().end())};
-  }
-  if (covers && is_dense_permutation(tensor.sizes(), tensor.strides())) {
-    return make_output_spec(tensor.scalar_type(), tensor.sizes(), tensor.strides()).frame;
-  }
-  return resized_frame(tensor.scalar_type(), tensor.scalar_type(),
-                       static_cast<int64_t>(storage_nbytes));
-}
-
 DeviceDataPtr host_leaf(TensorType type, int device, c10::Storage host) {
   return c10::make_intrusive<DeviceData>(std::move(type), device, std::move(host));
 }
 
-c10::Storage storage_of(c10::StorageImpl* storage) {
+c10::Storage owned(c10::StorageImpl* storage) {
   return c10::Storage(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage));
 }
 
@@ -42,25 +31,60 @@ bool is_ours_to_keep(const at::Tensor& result) {
   return result.use_count() == 1 && storage.use_count() == 1 && is_plain_host_memory(storage);
 }
 
-// A CPU tensor that an operation saw can be the next one's if nobody else has it.
+// A CPU tensor that an operation saw can be the next one's if nobody else has it. (One of inference
+// mode is as good: no kernel below autograd asks.)
 bool can_be_kept(const at::Tensor& view, const c10::StorageImpl* memory) {
   return view.defined() && view.use_count() == 1 &&
          view.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl() == memory &&
-         !view.is_conj() && !view.is_neg() && !view.is_inference();
+         !view.is_conj() && !view.is_neg();
 }
 
-// Nobody else knows the value yet.
-void keep(DeviceData& fresh, at::Tensor view) NOT_ANALYSED { fresh.kept = std::move(view); }
+c10::Storage make_storage_of_leaf(const at::Tensor& result, int device) {
+  const size_t nbytes = result.storage().nbytes();
+  return make_storage(static_cast<int64_t>(nbytes), device,
+                      {host_leaf(frame_of(result, nbytes), device, result.storage()), 0});
+}
 
+// The xla tensor that sees this storage as the kernel's result sees its own.
+at::Tensor as_xla(const c10::TensorImpl& result, c10::Storage storage) {
+  at::Tensor tensor = make_tensor(std::move(storage), c10::typeMetaToScalarType(result.dtype()),
+                                  result.sizes(), result.strides(), result.storage_offset());
+  if (result.is_conj()) {
+    tensor._set_conj(true);
+  }
+  if (result.is_neg()) {
+    tensor._set_neg(true);
+  }
+  return tensor;
+}
+
+// Asked for each argument of each call: calls nothing.
 bool is_same_window(const at::Tensor& view, const at::Tensor& tensor) {
-  return view.scalar_type() == tensor.scalar_type() && view.sizes() == tensor.sizes() &&
-         view.strides() == tensor.strides() && view.storage_offset() == tensor.storage_offset();
+  const c10::TensorImpl& one = *view.unsafeGetTensorImpl();
+  const c10::TensorImpl& other = *tensor.unsafeGetTensorImpl();
+  const c10::IntArrayRef sizes = one.sizes(), strides = one.strides();
+  const c10::IntArrayRef other_sizes = other.sizes(), other_strides = other.strides();
+  bool same = one.dtype() == other.dtype() && one.storage_offset() == other.storage_offset() &&
+              sizes.size() == other_sizes.size();
+  for (size_t i = 0; same && i < sizes.size(); ++i) {
+    same = sizes[i] == other_sizes[i] && strides[i] == other_strides[i];
+  }
+  return same;
 }
 
 }  // namespace
 
-size_t HostAccess::find(const c10::Storage& storage) {
-  StorageState* state = state_of(storage).get();
+HostAccess::Loan* HostAccess::borrow(c10::StorageImpl* storage, StorageState* state) {
+  if (at::Tensor tensor = state->host.borrow(); tensor.defined()) {
+    const bool is_whole = storage->nbytes() <= tensor.storage().nbytes();
+    return &loans_.emplace_back(Loan{storage, state, std::move(tensor), false, is_whole});
+  }
+  auto mine = std::find_if(loans_.begin(), loans_.end(),
+                           [&](const Loan& loan) { return loan.state == state; });
+  return mine != loans_.end() ? mine : nullptr;
+}
+
+size_t HostAccess::find(c10::StorageImpl* storage, StorageState* state) {
   if (entries_.size() <= kFewEntries) {
     for (size_t i = 0; i < entries_.size(); ++i) {
       if (entries_[i].state == state) {
@@ -68,26 +92,58 @@ size_t HostAccess::find(const c10::Storage& storage) {
       }
     }
   } else {
-    for (size_t i = index_.size(); i < entries_.size(); ++i) {
-      index_[entries_[i].state] = i;
+    if (!index_) {
+      index_.emplace();
     }
-    auto found = index_.find(state);
-    if (found != index_.end()) {
+    for (size_t i = index_->size(); i < entries_.size(); ++i) {
+      (*index_)[entries_[i].state] = i;
+    }
+    auto found = index_->find(state);
+    if (found != index_->end()) {
       return found->second;
     }
   }
   Entry& entry = entries_.emplace_back();
-  entry.storage = storage.unsafeGetStorageImpl();
+  entry.storage = storage;
   entry.state = state;
   return entries_.size() - 1;
 }
 
 void HostAccess::add(const at::Tensor& tensor, bool write) {
-  const size_t place = find(tensor.storage());
+  StorageState* state = state_of(tensor.storage()).get();
+  c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
+  const bool writes_bytes = write && tensor.scalar_type() != at::kBool;
+  if (Loan* loan = borrow(storage, state)) {
+    loan->write = loan->write || write;
+    loan->fits = loan->fits && !(writes_bytes && loan->tensor.scalar_type() == at::kBool);
+    uses_.push_back({&tensor, write, true, static_cast<size_t>(loan - loans_.begin()), {}});
+    return;
+  }
+  const size_t place = find(storage, state);
   Entry& entry = entries_[place];
   entry.write = entry.write || write;
-  entry.writes_bytes = entry.writes_bytes || (write && tensor.scalar_type() != at::kBool);
-  uses_.push_back({&tensor, place, write, {}});
+  entry.writes_bytes = entry.writes_bytes || writes_bytes;
+  uses_.push_back({&tensor, write, false, place, {}});
+}
+
+void HostAccess::make_entries_of_unfit_loans() {
+  for (size_t i = 0; i < loans_.size(); ++i) {
+    Loan& loan = loans_[i];
+    if (loan.fits) {
+      continue;
+    }
+    for (Use& use : uses_) {
+      if (use.is_lent && use.place == i) {
+        use.is_lent = false;
+        use.place = find(loan.storage, loan.state);
+        Entry& entry = entries_[use.place];
+        entry.write = entry.write || use.write;
+        entry.writes_bytes =
+            entry.writes_bytes || (use.write && use.tensor->scalar_type() != at::kBool);
+      }
+    }
+    loan.state->give_back(std::move(loan.tensor));
+  }
 }
 
 // Pins every entry's value, or none: then says which are pending and which were never written.
@@ -116,14 +172,31 @@ bool HostAccess::pin_all(std::vector<StatePtr>& pending, std::vector<Entry*>& mi
   return true;
 }
 
+// Whether eager mode needs no node of a value that only its storage refers to.
+bool HostAccess::can_be_on_host(const Entry& entry) const {
+  const StorageState& state = *entry.state;
+  DeviceData& data = *device_data(*entry.leaf);
+  return mode() == Mode::Host && state.scope == nullptr && state.annotation == nullptr &&
+         state.value().node == entry.leaf && entry.leaf.use_count() == 2 && entry.kept.defined() &&
+         !entry.kept.unsafeGetTensorImpl()->is_wrapped_number() &&
+         frame_of(entry.kept, entry.memory->nbytes()) == data.type && data.let_go_of_host();
+}
+
 void HostAccess::close() {
-  c10::SmallVector<NodePtr, 4> last;  // freed without the lock
   for (Use& use : uses_) {
-    Entry& entry = entries_[use.entry];
-    if (can_be_kept(use.view, entry.memory)) {
-      entry.kept = std::move(use.view);
+    if (!use.is_lent && can_be_kept(use.view, entries_[use.place].memory)) {
+      entries_[use.place].kept = std::move(use.view);
     }
   }
+  for (Loan& loan : loans_) {
+    if (loan.tensor.defined()) {
+      loan.state->give_back(std::move(loan.tensor));
+    }
+  }
+  if (entries_.empty()) {
+    return;
+  }
+  c10::SmallVector<NodePtr, 4> last;  // freed without the lock
   TraceLock lock;
   for (Entry& entry : entries_) {
     if (!entry.leaf) {
@@ -135,6 +208,9 @@ void HostAccess::close() {
     // A reference without a pin would look like another value that shares the memory.
     if (entry.leaf.use_count() == 1) {
       last.push_back(std::move(entry.leaf));
+    } else if (can_be_on_host(entry)) {
+      entry.state->put_on_host(std::move(entry.kept));
+      last.push_back(std::move(entry.leaf));
     } else {
       std::swap(data.kept, entry.kept);
     }
@@ -144,7 +220,7 @@ void HostAccess::close() {
 
 const at::Tensor& HostAccess::first_of(const Entry& entry) const {
   return *std::find_if(uses_.begin(), uses_.end(), [&](const Use& use) {
-            return &entries_[use.entry] == &entry;
+            return !use.is_lent && &entries_[use.place] == &entry;
           })->tensor;
 }
 
@@ -204,7 +280,8 @@ bool HostAccess::open_memory(Entry& entry) {
 }
 
 void HostAccess::open() {
-  bool opened = false;
+  make_entries_of_unfit_loans();
+  bool opened = entries_.empty();
   while (!opened) {
     std::vector<StatePtr> pending;
     std::vector<Entry*> missing;
@@ -236,8 +313,29 @@ void HostAccess::make(Entry& entry) {
 
 at::Tensor& HostAccess::view(size_t place) {
   Use& use = uses_[place];
+  return use.is_lent ? view_of_loan(use, loans_[use.place])
+                     : view_of_entry(use, entries_[use.place]);
+}
+
+at::Tensor& HostAccess::view_of_loan(Use& use, Loan& loan) {
   const at::Tensor& tensor = *use.tensor;
-  Entry& entry = entries_[use.entry];
+  const bool is_number = tensor.unsafeGetTensorImpl()->is_wrapped_number();
+  if (!is_number && is_same_window(loan.tensor, tensor)) {
+    return loan.tensor;
+  }
+  const c10::Storage& memory = loan.tensor.storage();
+  const bool reads_bytes_as_bools =
+      tensor.scalar_type() == at::kBool && !loan.write && loan.tensor.scalar_type() != at::kBool;
+  use.view = cpu_tensor(reads_bytes_as_bools ? as_bools(memory) : memory, tensor.scalar_type(),
+                        tensor.sizes(), tensor.strides(), tensor.storage_offset());
+  if (is_number) {
+    use.view.unsafeGetTensorImpl()->set_wrapped_number(true);
+  }
+  return use.view;
+}
+
+at::Tensor& HostAccess::view_of_entry(Use& use, Entry& entry) {
+  const at::Tensor& tensor = *use.tensor;
   const bool reads_bytes_as_bools = tensor.scalar_type() == at::kBool && !entry.write &&
                                     device_data(*entry.leaf)->type.dtype != at::kBool;
   if (entry.kept.defined() && !reads_bytes_as_bools && is_same_window(entry.kept, tensor)) {
@@ -257,70 +355,87 @@ at::Tensor& HostAccess::view(size_t place) {
   return use.view;
 }
 
+c10::StorageImpl* HostAccess::storage_of(const c10::StorageImpl* memory) const {
+  for (const Loan& loan : loans_) {
+    if (loan.tensor.storage().unsafeGetStorageImpl() == memory) {
+      return loan.storage;
+    }
+  }
+  for (const Entry& entry : entries_) {
+    if (entry.memory == memory) {
+      return entry.storage;
+    }
+  }
+  for (const Adopted& adopted : adopted_) {
+    if (adopted.memory == memory) {
+      return adopted.storage;
+    }
+  }
+  return nullptr;
+}
+
 at::Tensor HostAccess::adopt(at::Tensor result, int device) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       result.layout() == c10::kStrided && result.device().is_cpu() && !result.is_quantized(),
       "the xla device has only strided tensors of plain dtypes, an operator returned one of "
       "layout ",
       result.layout(), " and dtype ", result.scalar_type(), " on ", result.device());
-  auto wrap = [&](c10::Storage storage) {
-    at::Tensor tensor = make_tensor(std::move(storage), result.scalar_type(), result.sizes(),
-                                    result.strides(), result.storage_offset());
-    tensor._set_conj(result.is_conj());
-    tensor._set_neg(result.is_neg());
-    return tensor;
-  };
   const c10::StorageImpl* memory = result.storage().unsafeGetStorageImpl();
-  for (const Entry& entry : entries_) {
-    if (entry.memory == memory) {
-      return wrap(storage_of(entry.storage));
-    }
-  }
-  for (const Adopted& adopted : adopted_) {
-    if (adopted.memory == memory) {
-      return wrap(storage_of(adopted.storage));
-    }
+  if (c10::StorageImpl* known = storage_of(memory)) {
+    return as_xla(*result.unsafeGetTensorImpl(), owned(known));
   }
   if (!is_ours_to_keep(result)) {
     return adopt(at::clone(result), device);
   }
-  const size_t nbytes = memory->nbytes();
-  DeviceDataPtr leaf = host_leaf(frame_of(result, nbytes), device, result.storage());
-  DeviceData& data = *leaf;
-  c10::Storage storage =
-      make_storage(static_cast<int64_t>(nbytes), device, Value{std::move(leaf), 0});
+  const c10::TensorImpl& seen = *result.unsafeGetTensorImpl();
+  const bool needs_no_node = can_be_kept(result, memory) && current_scope() == nullptr;
+  c10::Storage storage = needs_no_node ? make_storage_on_host(std::move(result), device)
+                                       : make_storage_of_leaf(result, device);
   adopted_.push_back({memory, storage.unsafeGetStorageImpl()});
-  at::Tensor tensor = wrap(std::move(storage));
-  if (can_be_kept(result, memory)) {
-    keep(data, std::move(result));
-  }
-  return tensor;
+  return as_xla(seen, std::move(storage));
+}
+
+at::Tensor empty_on_host(DType dtype, c10::IntArrayRef sizes, c10::IntArrayRef strides,
+                         int device) {
+  at::Tensor memory = at::detail::empty_strided_cpu(sizes, strides, dtype);
+  check_allocation(static_cast<int64_t>(memory.storage().nbytes()), device);
+  const c10::TensorImpl& seen = *memory.unsafeGetTensorImpl();
+  return as_xla(seen, make_storage_on_host(std::move(memory), device));
 }
 
 void HostAccess::update_written() {
-  for (const Use& use : uses_) {
+  for (Use& use : uses_) {
     if (use.write) {
       update(use);
     }
   }
 }
 
-void HostAccess::update(const Use& use) {
+std::pair<c10::StorageImpl*, StorageState*> HostAccess::owner_of(const Use& use) const {
+  if (use.is_lent) {
+    return {loans_[use.place].storage, loans_[use.place].state};
+  }
+  return {entries_[use.place].storage, entries_[use.place].state};
+}
+
+// Takes over what the kernel made of a tensor that it was given to resize.
+void HostAccess::update(Use& use) {
   const at::Tensor& tensor = *use.tensor;
-  if (tensor.sizes() == use.view.sizes() && tensor.strides() == use.view.strides()) {
+  const at::Tensor& view = seen(use);
+  if (tensor.sizes() == view.sizes() && tensor.strides() == view.strides()) {
     return;
   }
-  Entry& entry = entries_[use.entry];
-  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(use.view.sizes(), use.view.strides(),
-                                                      use.view.storage_offset());
-  const size_t nbytes = entry.memory->nbytes();
-  if (nbytes == entry.storage->nbytes()) {
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(view.sizes(), view.strides(),
+                                                      view.storage_offset());
+  auto [storage, state] = owner_of(use);
+  const size_t nbytes = view.storage().nbytes();
+  if (nbytes == storage->nbytes()) {
     return;
   }
-  entry.storage->set_nbytes(nbytes);
-  NodePtr leaf = host_leaf(frame_of(tensor, nbytes), entry.state->device, use.view.storage());
+  storage->set_nbytes(nbytes);
+  NodePtr leaf = host_leaf(frame_of(tensor, nbytes), state->device, view.storage());
   TraceLock lock;
-  entry.state->set_value({std::move(leaf), 0});
+  state->set_value({std::move(leaf), 0});
 }
 
 }  // namespace torch_xla::eager

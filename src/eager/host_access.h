@@ -4,6 +4,7 @@
 
 #include "trace/tensor.h"
 
+#include <optional>
 #include <unordered_map>
 
 namespace torch_xla::eager {
@@ -30,6 +31,15 @@ class HostAccess {
   void update_written();
 
  private:
+  // A storage whose value has no node: nothing needs the lock.
+  struct Loan {
+    c10::StorageImpl* storage;
+    StorageState* state;
+    at::Tensor tensor;  // the state's
+    bool write = false;
+    bool fits = true;  // the operation needs no more than the tensor
+  };
+  // Any other storage.
   struct Entry {
     c10::StorageImpl* storage = nullptr;  // of the xla tensors
     StorageState* state = nullptr;
@@ -43,18 +53,26 @@ class HostAccess {
   };
   struct Use {
     const at::Tensor* tensor;
-    size_t entry;
     bool write;
-    at::Tensor view;  // on the host, once asked for
+    bool is_lent;
+    size_t place;     // among the loans or the entries
+    at::Tensor view;  // on the host, once asked for; undefined where it is the loan's
   };
   struct Adopted {
     const c10::StorageImpl* memory;
     c10::StorageImpl* storage;
   };
 
-  size_t find(const c10::Storage& storage);
+  Loan* borrow(c10::StorageImpl* storage, StorageState* state);
+  size_t find(c10::StorageImpl* storage, StorageState* state);
+  void make_entries_of_unfit_loans();
+  at::Tensor& view_of_loan(Use& use, Loan& loan);
+  at::Tensor& view_of_entry(Use& use, Entry& entry);
+  // The storage that has this memory already, or null.
+  c10::StorageImpl* storage_of(const c10::StorageImpl* memory) const;
   bool pin_all(std::vector<StatePtr>& pending, std::vector<Entry*>& missing);
-  // Hands back what was pinned and kept.
+  bool can_be_on_host(const Entry& entry) const REQUIRES(trace_mutex);
+  // Hands back what was lent, pinned and kept.
   void close();
   // What was added first: how memory that is not there yet is seen.
   const at::Tensor& first_of(const Entry& entry) const;
@@ -62,12 +80,18 @@ class HostAccess {
   // Gives the storage memory of its own; false if another thread gave it a new value meanwhile.
   bool replace(Entry& entry);
   bool open_memory(Entry& entry);
-  void update(const Use& use);
+  at::Tensor& seen(Use& use) { return use.view.defined() ? use.view : loans_[use.place].tensor; }
+  std::pair<c10::StorageImpl*, StorageState*> owner_of(const Use& use) const;
+  void update(Use& use);
 
+  c10::SmallVector<Loan, 4> loans_;
   c10::SmallVector<Entry, 4> entries_;
   c10::SmallVector<Use, 4> uses_;
-  std::unordered_map<StorageState*, size_t> index_;  // of entries; used when there are many
+  std::optional<std::unordered_map<StorageState*, size_t>> index_;  // of many entries
   c10::SmallVector<Adopted, 2> adopted_;
 };
+
+// In eager mode: memory that nobody has written.
+at::Tensor empty_on_host(DType dtype, c10::IntArrayRef sizes, c10::IntArrayRef strides, int device);
 
 }  // namespace torch_xla::eager

@@ -122,7 +122,7 @@ class HostCall {
 
 void call_on_host(const HostOperator& op, c10::ArrayRef<c10::IValue> arguments,
                   c10::SmallVector<c10::IValue, 2>& fresh, int device) {
-  metrics::Timed timed(call_time());
+  metrics::TimedNowAndThen timed(call_time());
   HostCall(op, arguments, device).run(fresh);
 }
 

@@ -112,7 +112,7 @@ template <typename Op, typename Result, typename... Parameters>
 struct UnboxedCall<Op, Result(Parameters...)> {
   // `device`: of the results, when no argument says it.
   static Result run(const HostOperator& op, int device, Parameters... given) {
-    metrics::Timed timed(call_time());
+    metrics::TimedNowAndThen timed(call_time());
     HostTensors tensors(op, device);
     size_t place = 0;
     auto add_all = [&](const auto& argument) {
@@ -123,7 +123,10 @@ struct UnboxedCall<Op, Result(Parameters...)> {
     tensors.open();
     KernelDispatch dispatch;
     std::tuple<HostArgument<Parameters>...> host{HostArgument<Parameters>(tensors, given)...};
-    auto call = [](const auto&... argument) -> Result { return Op::call(argument.get()...); };
+    // The dispatcher has chosen once, by the xla tensors: what is plain for these is for the CPU's.
+    auto call = [](const auto&... argument) -> Result {
+      return Op::redispatch(c10::DispatchKeySet(c10::DispatchKey::CPU), argument.get()...);
+    };
     if constexpr (std::is_void_v<Result>) {
       std::apply(call, host);
       tensors.update_written();

@@ -1,5 +1,6 @@
 // Values between host memory and storages.
 #include "base/error.h"
+#include "execution/export.h"
 #include "execution/placement.h"
 #include "execution/settings.h"
 #include "execution/sync.h"
@@ -113,16 +114,57 @@ bool covers_storage(const at::Tensor& tensor) {
          is_dense_permutation(tensor.sizes(), tensor.strides());
 }
 
+namespace {
+
+// The memory of a value without a node, for as long as this lives.
+class LentMemory {
+ public:
+  explicit LentMemory(const at::Tensor& tensor) {
+    if (current_scope() == nullptr && !ExportScope::active()) {
+      state_ = state_of(tensor).get();
+      lent_ = state_->host.borrow();
+    }
+  }
+  ~LentMemory() {
+    if (lent_.defined()) {
+      state_->give_back(std::move(lent_));
+    }
+  }
+  LentMemory(const LentMemory&) = delete;
+  LentMemory& operator=(const LentMemory&) = delete;
+
+  bool fits(const at::Tensor& tensor) const {
+    return lent_.defined() && lent_.scalar_type() == tensor.scalar_type() &&
+           lent_.storage().nbytes() >= tensor.storage().nbytes();
+  }
+  at::Tensor window(const at::Tensor& tensor) const {
+    return cpu_tensor(lent_.storage(), tensor.scalar_type(), tensor.sizes(), tensor.strides(),
+                      tensor.storage_offset());
+  }
+
+ private:
+  StorageState* state_ = nullptr;
+  at::Tensor lent_;
+};
+
+}  // namespace
+
 void read_on_host(const at::Tensor& tensor,
                   const std::function<void(const at::Tensor& window)>& read) {
   at::AutoDispatchBelowADInplaceOrView guard;
   with_torch_errors([&] {
+    auto read_window = [&](const at::Tensor& window) {
+      tiers::ReadingHabit::of_this_thread().reads();
+      window._set_conj(tensor.is_conj());
+      window._set_neg(tensor.is_neg());
+      read(window);
+    };
+    if (const LentMemory lent(tensor); lent.fits(tensor)) {
+      read_window(lent.window(tensor));
+      return;
+    }
     const HeldData held = materialize_data(tensor);
-    tiers::ReadingHabit::of_this_thread().reads();
-    const at::Tensor window = window_on_host(frame_on_host(*held.data()), tensor);
-    window._set_conj(tensor.is_conj());
-    window._set_neg(tensor.is_neg());
-    read(window);
+    read_window(window_on_host(frame_on_host(*held.data()), tensor));
   });
 }
 

@@ -2,6 +2,7 @@
 
 #include "base/mutex.h"
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <string_view>
@@ -12,6 +13,16 @@ namespace {
 
 // Samples kept for percentiles and rates; totals cover all.
 constexpr size_t kKeptSamples = 1024;
+
+// Of many: how many are timed at first, and one in how many later.
+constexpr int64_t kTimedAtFirst = 256;
+constexpr int64_t kTimedOnceIn = 16;
+
+// Of the first so many.
+int64_t untimed_of(int64_t many) {
+  const int64_t later = std::max<int64_t>(many - kTimedAtFirst, 0);
+  return later - (later + kTimedOnceIn - 1) / kTimedOnceIn;
+}
 
 Unit declared_unit(const std::string& name, Unit otherwise) {
   static const auto& units = *new std::map<std::string_view, Unit>{
@@ -41,12 +52,20 @@ class SampledMetric : public Metric {
     ++count_;
   }
 
+  bool begin_one_of_many() override {
+    const int64_t before = many_.fetch_add(1, std::memory_order_relaxed);
+    return untimed_of(before + 1) == untimed_of(before);
+  }
+
   MetricData data() const {
     using Seconds = std::chrono::duration<double>;
     MutexLock lock(mutex_);
     const Seconds unix_now = std::chrono::system_clock::now().time_since_epoch();
     const Clock::time_point now = Clock::now();
-    MetricData data{static_cast<int64_t>(count_), total_, {}, unit_};
+    const auto timed = static_cast<int64_t>(count_);
+    const int64_t count = timed + untimed_of(many_.load(std::memory_order_relaxed));
+    const double each = timed > 0 ? total_ / static_cast<double>(timed) : 0;
+    MetricData data{count, each * static_cast<double>(count), {}, unit_};
     for (size_t i = count_ - samples_.size(); i < count_; ++i) {
       const auto& [moment, sample] = samples_[i % kKeptSamples];
       data.samples.emplace_back((unix_now - Seconds(now - moment)).count(), sample);
@@ -59,6 +78,7 @@ class SampledMetric : public Metric {
     count_ = 0;
     total_ = 0;
     samples_.clear();
+    many_ = 0;
   }
 
  private:
@@ -66,6 +86,7 @@ class SampledMetric : public Metric {
   mutable Mutex mutex_;
   size_t count_ GUARDED_BY(mutex_) = 0;
   double total_ GUARDED_BY(mutex_) = 0;
+  std::atomic<int64_t> many_{0};
   // The sample of each count, until that many later overwrite it.
   std::vector<std::pair<Clock::time_point, double>> samples_ GUARDED_BY(mutex_);
 };

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,6 +33,8 @@ class Metric {
   virtual ~Metric() = default;
   // `now` by whoever has just looked at the clock.
   virtual void add(double sample, Clock::time_point now = Clock::now()) = 0;
+  // Counts one of many; whether it is one of those that are timed, for all.
+  virtual bool begin_one_of_many() = 0;
 };
 // Created on first use, never destroyed. metrics.inc decides the unit of the names it has.
 Metric& metric(const std::string& name, Unit unit = Unit::Nanoseconds);
@@ -52,9 +55,23 @@ class Timed {
   Metric::Clock::time_point start_;
 };
 
+// The same of what happens so often that looking at the clock would be felt: all are counted, and
+// after the first few one in 16 is timed.
+class TimedNowAndThen {
+ public:
+  explicit TimedNowAndThen(Metric& metric) {
+    if (metric.begin_one_of_many()) {
+      timed_.emplace(metric);
+    }
+  }
+
+ private:
+  std::optional<Timed> timed_;
+};
+
 struct MetricData {
   int64_t count = 0;
-  double total = 0;
+  double total = 0;  // of those that were not timed, what their like took
   std::vector<std::pair<double, double>> samples;  // (unix time, value), the newest last
   Unit unit = Unit::Nanoseconds;
 };

@@ -52,6 +52,17 @@ TEST_F(Metrics, ClearingKeepsReferencesValid) {
   EXPECT_EQ(counter_value("Apples"), 1);
 }
 
+TEST_F(Metrics, OfManyAllAreCountedAndSomeAreTimed) {
+  Metric& metric = metrics::metric("Calls");
+  for (int i = 0; i < 1000; ++i) {
+    TimedNowAndThen timed(metric);
+  }
+  const MetricData data = metric_data("Calls");
+  EXPECT_EQ(data.count, 1000);
+  EXPECT_EQ(data.samples.size(), 256u + 47u);  // and one in 16 of the others
+  EXPECT_GT(data.total, 0);
+}
+
 TEST_F(Metrics, SamplesAreBoundedAndTotalsAreNot) {
   Metric& metric = metrics::metric("Lengths", Unit::Number);
   for (int i = 0; i < 3000; ++i) {

@@ -1,5 +1,6 @@
 // Kernels that concern storages rather than values: allocation, views, resizing, copies across
 // devices, reading one element.
+#include "eager/host_access.h"
 #include "eager/mode.h"
 #include "execution/export.h"
 #include "execution/sync.h"
@@ -78,7 +79,10 @@ bool fills_memory() {
 }
 
 // Memory that nobody has written, as PyTorch wants it of all devices.
-Tensor unwritten(Tensor tensor) {
+Tensor unwritten(DType dtype, c10::IntArrayRef sizes, c10::IntArrayRef strides, int device) {
+  const bool at_once = eager::mode() == eager::Mode::Host;
+  Tensor tensor = at_once ? eager::empty_on_host(dtype, sizes, strides, device)
+                          : empty_tensor(dtype, sizes, strides, device);
   if (fills_memory()) {
     at::AutoDispatchBelowADInplaceOrView guard;
     at::native::fill_empty_deterministic_(tensor);
@@ -100,8 +104,7 @@ Tensor empty_memory_format(c10::IntArrayRef sizes, std::optional<at::ScalarType>
     auto last = c10::get_channels_last_strides_3d(sizes);
     strides.assign(last.begin(), last.end());
   }
-  return unwritten(
-      empty_tensor(c10::dtype_or_default(dtype), sizes, strides, device_index(device)));
+  return unwritten(c10::dtype_or_default(dtype), sizes, strides, device_index(device));
 }
 
 Tensor empty_strided(c10::IntArrayRef sizes, c10::IntArrayRef strides,
@@ -109,8 +112,7 @@ Tensor empty_strided(c10::IntArrayRef sizes, c10::IntArrayRef strides,
                      std::optional<c10::Device> device, std::optional<bool> pin_memory) {
   check_options(dtype, layout, pin_memory);
   check_sizes(sizes);
-  return unwritten(
-      empty_tensor(c10::dtype_or_default(dtype), sizes, strides, device_index(device)));
+  return unwritten(c10::dtype_or_default(dtype), sizes, strides, device_index(device));
 }
 
 // PyTorch's gradients are copied into these when they are kept.

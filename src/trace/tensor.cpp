@@ -1,10 +1,12 @@
 #include "trace/tensor.h"
 
+#include "base/pool.h"
 #include "ir/window.h"
 #include "metrics/metrics.h"
 #include "pjrt/host_malloc.h"
 #include "pjrt/live_buffers.h"
 #include "trace/scope.h"
+#include "values/frame.h"
 #include "values/internal_ops.h"
 
 #include <c10/core/CachingDeviceAllocator.h>
@@ -35,18 +37,29 @@ void delete_shared(void* context) {
   delete shared;
 }
 
-c10::DataPtr make_data(int64_t nbytes, int device, Value value = {}) {
-  auto state = make_pooled<StorageState>(device, current_scope_ptr(), std::move(value));
+c10::DataPtr make_data(int64_t nbytes, int device, StatePtr state) {
   StatePtr* context = &state->storage_reference;
   *context = std::move(state);
   return {reserve_address(nbytes), context, &drop_state, device_of(device)};
 }
 
+// PyTorch's own, of memory from the pools.
+struct PooledStorage final : c10::StorageImpl {
+  using c10::StorageImpl::StorageImpl;
+  POOLED(PooledStorage)
+};
+struct PooledTensor final : c10::TensorImpl {
+  using c10::TensorImpl::TensorImpl;
+  POOLED(PooledTensor)
+};
+
 // What PyTorch asks when it makes or grows a storage itself, and about memory.
 struct XlaAllocator final : c10::DeviceAllocator {
   c10::DataPtr allocate(size_t nbytes) override {
     c10::impl::VirtualGuardImpl guard(c10::DeviceType::XLA);
-    return make_data(static_cast<int64_t>(nbytes), guard.getDevice().index());
+    const int device = guard.getDevice().index();
+    return make_data(static_cast<int64_t>(nbytes), device,
+                     make_pooled<StorageState>(device, current_scope_ptr()));
   }
   c10::DeleterFnPtr raw_deleter() const override { return &drop_state; }
   void copy_data(void*, const void*, std::size_t) const override {
@@ -150,9 +163,24 @@ c10::Device device_of(int index) {
   return c10::Device(c10::DeviceType::XLA, static_cast<c10::DeviceIndex>(index));
 }
 
+namespace {
+
+c10::Storage storage_with(int64_t nbytes, int device, StatePtr state) {
+  return c10::Storage(c10::make_intrusive<PooledStorage>(
+      c10::StorageImpl::use_byte_size_t(), nbytes, make_data(nbytes, device, std::move(state)),
+      &allocator(), true));
+}
+
+}  // namespace
+
 c10::Storage make_storage(int64_t nbytes, int device, Value value) {
-  return c10::Storage(c10::Storage::use_byte_size_t(), static_cast<size_t>(nbytes),
-                      make_data(nbytes, device, std::move(value)), &allocator(), true);
+  return storage_with(nbytes, device,
+                      make_pooled<StorageState>(device, current_scope_ptr(), std::move(value)));
+}
+
+c10::Storage make_storage_on_host(at::Tensor host, int device) {
+  const auto nbytes = static_cast<int64_t>(host.storage().nbytes());
+  return storage_with(nbytes, device, make_pooled<StorageState>(device, std::move(host)));
 }
 
 c10::Storage share_storage(const c10::Storage& storage) {
@@ -168,7 +196,7 @@ at::Tensor make_tensor(c10::Storage storage, DType dtype, c10::IntArrayRef sizes
                        c10::IntArrayRef strides, int64_t offset) {
   static metrics::Counter& created = metrics::counter("CreateXlaTensor");
   created.add();
-  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
+  at::Tensor tensor = at::detail::make_tensor<PooledTensor>(
       std::move(storage), c10::DispatchKeySet(c10::DispatchKey::XLA),
       c10::scalarTypeToTypeMeta(dtype));
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides, offset);
@@ -206,16 +234,6 @@ at::Tensor empty_tensor(DType dtype, c10::IntArrayRef sizes, c10::IntArrayRef st
   int64_t nbytes = extent * static_cast<int64_t>(c10::elementSize(dtype));
   check_allocation(nbytes, device);
   return make_tensor(make_storage(nbytes, device), dtype, sizes, strides);
-}
-
-TensorType resized_frame(DType former, DType written, int64_t nbytes) {
-  for (DType dtype : {former, written}) {
-    const auto size = static_cast<int64_t>(c10::elementSize(dtype));
-    if (nbytes % size == 0) {
-      return {dtype, {nbytes / size}};
-    }
-  }
-  return {DType::Byte, {nbytes}};
 }
 
 void write_value(const at::Tensor& tensor, Value update, const OutputSpec& spec) {

@@ -27,6 +27,8 @@ c10::Device device_of(int index);
 
 // A new storage of `nbytes`, never written or with a leaf.
 c10::Storage make_storage(int64_t nbytes, int device, Value value = {});
+// Of a value of eager mode, outside of traces: plain memory that nobody else sees.
+c10::Storage make_storage_on_host(at::Tensor host, int device);
 at::Tensor make_tensor(c10::Storage storage, DType dtype, c10::IntArrayRef sizes,
                        c10::IntArrayRef strides, int64_t offset = 0);
 // Another storage object that holds the same value.
@@ -38,10 +40,6 @@ at::Tensor empty_tensor(DType dtype, c10::IntArrayRef sizes, c10::IntArrayRef st
 // Refuses, at the user's line, a device that does not exist, and what no device could hold.
 void check_device(int device);
 void check_allocation(int64_t nbytes, int device);
-
-// What a storage holds that grew, perhaps by half a complex number: flat, of its former dtype, of
-// the one that is written, or of bytes.
-TensorType resized_frame(DType former, DType written, int64_t nbytes);
 
 // Replaces the window of `tensor` by `update`, whose output spec says how it lies in memory.
 void write_value(const at::Tensor& tensor, Value update, const OutputSpec& spec)

@@ -6,6 +6,7 @@
 #include "host_ops/kernel_call.h"
 #include "pjrt/live_buffers.h"
 #include "pjrt/sharded_buffer.h"
+#include "values/frame.h"
 #include "values/pending.h"
 
 #include <c10/core/CPUAllocator.h>
@@ -92,6 +93,16 @@ pjrt::BufferPtr DeviceData::buffer() {
     buffer_ = pjrt::replicate(pjrt::client(), buffer_);  // made before SPMD mode began
   }
   return buffer_;
+}
+
+bool DeviceData::let_go_of_host() {
+  MutexLock lock(mutex_);
+  if (!owns_host_ || buffer_ != nullptr || error_ != nullptr || !readers_.empty() ||
+      host_sharding_ != Sharding::replicated() || !is_plain_host_memory(host_)) {
+    return false;
+  }
+  count_host(false);
+  return true;
 }
 
 bool DeviceData::is_lost() {
@@ -285,7 +296,28 @@ StorageState::StorageState(int device, std::shared_ptr<StateOwner> owner, Value 
   }
 }
 
+StorageState::StorageState(int device, at::Tensor on_host) : device(device) {
+  lend(std::move(on_host));
+}
+
+void StorageState::lend(at::Tensor tensor) {
+  lent_nbytes_ = static_cast<int64_t>(tensor.storage().nbytes());
+  pjrt::device_memory(device).change(lent_nbytes_);
+  host.put(std::move(tensor));
+}
+
+at::Tensor StorageState::end_loan() const {
+  at::Tensor tensor = host.take();
+  if (tensor.defined()) {
+    pjrt::device_memory(device).change(-lent_nbytes_);
+  }
+  return tensor;
+}
+
 StorageState::~StorageState() {
+  if (end_loan().defined()) {
+    return;  // without a scope or a node
+  }
   TraceLockIfFree lock;
   if (scope) {
     scope->own.erase(this);
@@ -305,7 +337,34 @@ void StorageState::hold(int change) {
   }
 }
 
+void StorageState::make_node_of_host() const {
+  at::Tensor tensor = end_loan();
+  const c10::Storage& memory = tensor.storage();
+  auto leaf = c10::make_intrusive<DeviceData>(frame_of(tensor, memory.nbytes()), device, memory);
+  leaf->holders = 1;
+  if (tensor.use_count() == 1) {  // else an operation still has it
+    leaf->kept = std::move(tensor);
+  }
+  value_ = {std::move(leaf), 0};
+}
+
+void StorageState::give_back(at::Tensor tensor) {
+  if (tensor.use_count() != 1) {
+    TraceLock lock;
+    value();
+  }
+  host.give_back(std::move(tensor));
+}
+
+void StorageState::put_on_host(at::Tensor tensor) {
+  set_value({});
+  lend(std::move(tensor));
+}
+
 void StorageState::set_value(Value value) {
+  if (host.is_there()) {
+    make_node_of_host();
+  }
   if (value_ && value_.node->kind == Node::Kind::Data && value &&
       value.node->kind == Node::Kind::Op) {
     committed = value_.node;

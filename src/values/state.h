@@ -7,6 +7,7 @@
 #include "ir/node.h"
 #include "pjrt/client.h"
 #include "sharding/sharding.h"
+#include "values/host_value.h"
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Storage.h>
@@ -60,6 +61,9 @@ class DeviceData : public Node {
   // False where something else refers to memory of the host's that is the value: it must not be
   // donated to a program. Blocks until computed.
   bool has_own_bytes() EXCLUDES(trace_mutex);
+  // Lets go of the bytes, for an owner of them who needs no node; false if anything but plain
+  // memory of this value's was ever made of them.
+  bool let_go_of_host();
   // A program reads the bytes until `done`.
   void read_until(pjrt::CompletionPtr done);
   // Blocks until no program reads the bytes, so that the caller may change them.
@@ -113,6 +117,8 @@ struct StateOwner {
 struct StorageState : std::enable_shared_from_this<StorageState> {
   // `value`: none, or a leaf.
   explicit StorageState(int device, std::shared_ptr<StateOwner> scope = nullptr, Value value = {});
+  // `host`: plain memory of PyTorch's allocator that nobody else sees.
+  StorageState(int device, at::Tensor host);
   ~StorageState();
   StorageState(const StorageState&) = delete;
   StorageState& operator=(const StorageState&) = delete;
@@ -120,12 +126,25 @@ struct StorageState : std::enable_shared_from_this<StorageState> {
   const int device;
   const std::shared_ptr<StateOwner> scope;  // the trace it was made in, or null
 
-  const Value& value() const REQUIRES(trace_mutex) { return value_; }  // empty: never written
+  const Value& value() const REQUIRES(trace_mutex) {  // empty: never written
+    if (host.is_there()) {
+      make_node_of_host();
+    }
+    return value_;
+  }
   // Replaces the value; links or unlinks the pending list (values/pending.h).
   void set_value(Value value) REQUIRES(trace_mutex);
   bool pending() const REQUIRES(trace_mutex) {
     return value_ && value_.node->kind == Node::Kind::Op;
   }
+
+  // The value, while there is no node of it.
+  mutable HostValue host;
+  // Ends what host.borrow() began. A tensor that the operation left with somebody else becomes a
+  // node's memory.
+  void give_back(at::Tensor tensor) EXCLUDES(trace_mutex);
+  // Replaces the node by the same value without one.
+  void put_on_host(at::Tensor tensor) REQUIRES(trace_mutex);
 
   // How the user wants values of this type to lie on the devices (spmd/marks.h), or null.
   struct Annotation {
@@ -154,7 +173,11 @@ struct StorageState : std::enable_shared_from_this<StorageState> {
  private:
   friend class PendingList;
   void hold(int change) REQUIRES(trace_mutex);
-  Value value_ GUARDED_BY(trace_mutex);
+  void lend(at::Tensor tensor);
+  at::Tensor end_loan() const;
+  int64_t lent_nbytes_ = 0;  // of `host`
+  void make_node_of_host() const REQUIRES(trace_mutex);
+  mutable Value value_ GUARDED_BY(trace_mutex);
   StorageState* previous_ GUARDED_BY(trace_mutex) = nullptr;
   StorageState* next_ GUARDED_BY(trace_mutex) = nullptr;
   bool linked_ GUARDED_BY(trace_mutex) = false;
