@@ -48,6 +48,18 @@ struct HostArgument<const std::optional<at::Tensor>&> {
   Given host;
 };
 
+template <>
+struct HostArgument<std::optional<c10::Device>> {
+  using Given = std::optional<c10::Device>;
+  HostArgument(HostTensors&, const Given& given) : host(given) {
+    if (host && host->type() == c10::DeviceType::XLA) {
+      host = c10::Device(c10::kCPU);
+    }
+  }
+  const Given& get() const { return host; }
+  Given host;
+};
+
 template <typename Tensors>
 struct HostArgumentOfTensors {
   HostArgumentOfTensors(HostTensors& tensors, const Tensors& given) {
@@ -116,6 +128,12 @@ struct UnboxedCall<Op, Result(Parameters...)> {
     HostTensors tensors(op, device);
     size_t place = 0;
     auto add_all = [&](const auto& argument) {
+      if constexpr (std::is_same_v<std::remove_cvref_t<decltype(argument)>,
+                                   std::optional<c10::Device>>) {
+        if (argument) {
+          tensors.use_device(*argument);
+        }
+      }
       const bool written = op.writes(place++);
       for_each_tensor(argument, [&](const at::Tensor& tensor) { tensors.add(tensor, written); });
     };

@@ -65,13 +65,13 @@ TEST_P(RecurrentLayerTest, IsThatOfPyTorch) {
   const RecurrentLayer layer{data,       states[0],  cx,          weights[0], weights[1],
                              weights[2], weights[3], batch_sizes, cell,       reverse};
   const RecurrentResult forward = recurrent_forward(layer, /*keeps=*/true);
-  EXPECT_TRUE(forward.output.allclose(wanted.output, 1e-5, 1e-6));
-  EXPECT_TRUE(forward.hy.allclose(wanted.hy, 1e-5, 1e-6));
-  EXPECT_TRUE(recurrent_forward(layer, /*keeps=*/false).output.allclose(wanted.output, 1e-5, 1e-6));
+  EXPECT_TRUE(forward.output.allclose(wanted.output, 1e-5, 1e-5));
+  EXPECT_TRUE(forward.hy.allclose(wanted.hy, 1e-5, 1e-5));
+  EXPECT_TRUE(recurrent_forward(layer, /*keeps=*/false).output.allclose(wanted.output, 1e-5, 1e-5));
 
   std::vector<Tensor> results = {wanted.output, wanted.hy}, leaves = {data};
   if (cx.defined()) {
-    EXPECT_TRUE(forward.cy.allclose(wanted.cy, 1e-5, 1e-6));
+    EXPECT_TRUE(forward.cy.allclose(wanted.cy, 1e-5, 1e-5));
     results.push_back(wanted.cy);
   }
   leaves.insert(leaves.end(), states.begin(), states.end());

@@ -29,7 +29,8 @@ Kernels elementwise() {
       aten::masked_fill_Tensor, aten::masked_fill__Scalar, aten::masked_fill__Tensor,
       aten::lerp_Scalar, aten::lerp__Scalar, aten::lerp_Tensor, aten::addcmul, aten::addcmul_,
       aten::addcdiv, aten::addcdiv_, aten::fill__Scalar, aten::fill__Tensor, aten::zero_,
-      aten::isfinite>();
+      aten::isfinite, aten::zeros, aten::ones, aten::full, aten::arange, aten::arange_start,
+      aten::arange_start_step>();
 }
 
 }  // namespace torch_xla::unboxed
