@@ -4,7 +4,8 @@ on a platform that computes nothing, what recording the 100-layer decoder's forw
 step of it that is traced whole.
 
 Each contender runs a few steps under valgrind's callgrind, which counts only these; start-up and
-the first steps are left out. Needs `valgrind` with its headers, and a C compiler. With `--keep` the
+the first steps are left out. `--only calls` counts the calls of small operators that dispatch.py
+times. Needs `valgrind` with its headers, and a C compiler. With `--keep` the
 profiles stay in a folder, for `callgrind_annotate`.
 """
 
@@ -19,6 +20,8 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+import dispatch
+
 CONTENDERS = ("cpu", "lazy", "eager")
 COUNTER = """
 #include <valgrind/callgrind.h>
@@ -28,6 +31,7 @@ void end(void) { CALLGRIND_DUMP_STATS; CALLGRIND_STOP_INSTRUMENTATION; }
 Step = Callable[[], object]
 
 KNOWN_STEPS = 4  # before those that are counted
+CALL, CALLS = "call of ", 100  # of an operator; so many are a step
 HOST_ONLY = ("record", "record grad", "traced step")
 
 
@@ -93,6 +97,14 @@ def workloads(device: str) -> dict[str, Callable[[], Step]]:
     return {"mlp": mlp, "gru": gru, "crf": crf, "transformer": transformer}
 
 
+def many(call: Step) -> Step:
+    def step() -> None:
+        for _ in range(CALLS):
+            call()
+
+    return step
+
+
 def host_only(workload: str) -> Step:
     import host_time
     import torch
@@ -125,6 +137,9 @@ def work(workload: str, contender: str, steps: int, counter: str) -> None:
     torch.manual_seed(0)
     if workload in HOST_ONLY:
         step = host_only(workload)
+    elif workload.startswith(CALL):
+        calls = dispatch.operators("cpu" if contender == "cpu" else "xla")
+        step = many(calls[workload.removeprefix(CALL)])
     else:
         step = workloads("cpu" if contender == "cpu" else "xla")[workload]()
     for _ in range(KNOWN_STEPS):
@@ -153,13 +168,13 @@ def measure(workload: str, contender: str, steps: int, folder: Path) -> float:
     )  # fmt: skip
     found = re.search(r"^totals: (\d+)", Path(f"{profile}.1").read_text(errors="replace"), re.M)
     assert found is not None
-    return int(found[1]) / steps
+    return int(found[1]) / steps / (CALLS if workload.startswith(CALL) else 1)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     names = (*workloads("cpu"), *HOST_ONLY) if "--child" not in sys.argv else ()
-    parser.add_argument("--only", nargs="+", choices=names, default=names)
+    parser.add_argument("--only", nargs="+", choices=(*names, "calls"), default=names)
     parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, default=CONTENDERS)
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--keep", type=Path, help="folder for the profiles")
@@ -174,11 +189,18 @@ def main() -> None:
         subprocess.run(
             [*compile_counter, str(folder / "counter.so")], input=COUNTER, text=True, check=True
         )
-        for workload in options.only:
+        calls = (
+            [CALL + name for name in dispatch.operators("cpu")] if "calls" in options.only else []
+        )
+        for workload in [*(name for name in options.only if name != "calls"), *calls]:
             contenders = ("lazy",) if workload in HOST_ONLY else options.contenders
+            if workload.startswith(CALL):
+                contenders = ("cpu", "eager")
             counts = {c: measure(workload, c, options.steps, folder) for c in contenders}
-            texts = [f"{name} {count / 1e3:,.0f}k" for name, count in counts.items()]
-            print(f"{workload:12s} " + "  ".join(texts), flush=True)
+            texts = [f"{name} {count / 1e3:,.1f}k" for name, count in counts.items()]
+            if "cpu" in counts and "eager" in counts:
+                texts.append(f"ratio {counts['eager'] / counts['cpu']:.2f}")
+            print(f"{workload:34s} " + "  ".join(texts), flush=True)
 
 
 if __name__ == "__main__":

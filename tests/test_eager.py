@@ -1,5 +1,6 @@
 """Eager mode: the CPU's PyTorch is the oracle, and work is counted, not only values."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -322,6 +323,82 @@ def test_a_shared_value_is_copied_on_write() -> None:
     x.add_(1)
     same(y, torch.arange(1000.0))
     same(x, torch.arange(1000.0) + 1)
+
+
+@of_host_memory
+def test_memory_is_counted_whoever_uses_it() -> None:
+    def allocated() -> int:
+        gc.collect()
+        return torch.xla.memory_allocated()
+
+    before = allocated()
+    x = torch.empty(1000, device=DEVICE).fill_(1)
+    assert allocated() - before == 4000
+    y = x[:500] + x[500:]
+    assert allocated() - before == 6000
+    with eager_mode_context(False):
+        z = y * 2  # asks for nodes of what eager mode made
+        torch_xla.sync(wait=True)
+    assert allocated() - before == 8000
+    for _ in range(2):
+        z.add_(x[::2]).mul_(y)  # and eager mode for their memory
+    assert allocated() - before == 8000
+    torch.add(x, 1, out=(grown := torch.empty(0, device=DEVICE)))
+    assert allocated() - before == 12000
+    same(grown, torch.full((1000,), 2.0))
+    same(z, torch.full((500,), 22.0))
+    del x, y, z, grown
+    assert allocated() == before
+
+
+def test_what_inference_mode_made_is_used_outside(no_programs: None) -> None:
+    def work(device: torch.device) -> torch.Tensor:
+        with torch.inference_mode():
+            x = torch.ones(4, 4, device=device) * 2
+            y = x.relu()
+        weight = torch.full((4, 4), 0.5, device=device, requires_grad=True)
+        with torch.no_grad():
+            z = x @ y + x.t()
+        (weight * z).sum().backward()
+        assert weight.grad is not None
+        return weight.grad + x
+
+    both(work)
+
+
+def test_one_tensor_many_times_in_a_call(no_programs: None) -> None:
+    def work(device: torch.device) -> torch.Tensor:
+        x = torch.arange(9.0, device=device).reshape(3, 3)
+        y = torch.cat([x, x.t(), x[1:2], x])
+        torch._foreach_add_([x[0], x[1], x[2]], 1.0)
+        x.copy_(x.t() + torch.addmm(x, x, x.t()))
+        z = torch.where(x > 5, x, -x)
+        return y.sum() * z * z
+
+    both(work)
+
+
+@of_host_memory
+def test_threads_read_one_tensor_recorded_and_not() -> None:
+    shared = torch.ones(64, 64, device=DEVICE) * 3
+    wrong = []
+
+    def work(number: int) -> None:
+        for i in range(60):
+            y = shared * number + shared.t()
+            if i % 7 == number:
+                with eager_mode_context(False):  # for all threads
+                    y = y + shared - shared
+            if y.sum().item() != 64 * 64 * 3 * (number + 1):
+                wrong.append(number)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    eager_mode(True)
+    assert not wrong
 
 
 def test_a_write_waits_for_programs_that_read() -> None:

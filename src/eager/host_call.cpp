@@ -53,8 +53,12 @@ class HostCall {
       if (arguments_[i].isDevice()) {
         tensors_.use_device(arguments_[i].toDevice());
       }
-      for_each_tensor(arguments_[i],
-                      [&](const at::Tensor& tensor) { tensors_.add(tensor, op_.writes(i)); });
+      for_each_tensor(arguments_[i], [&](const at::Tensor& tensor) {
+        if (is_xla(tensor)) {
+          states_.push_back(state_of(tensor));
+        }
+        tensors_.add(tensor, op_.writes(i));
+      });
     }
     tensors_.open();
     KernelDispatch dispatch;
@@ -115,6 +119,8 @@ class HostCall {
 
   const HostOperator& op_;
   c10::ArrayRef<c10::IValue> arguments_;
+  // A kernel of the user's may give a tensor another storage.
+  c10::SmallVector<StatePtr, 4> states_;
   HostTensors tensors_;
 };
 
