@@ -1,5 +1,6 @@
 #include "eager/host_access.h"
 
+#include "eager/mode.h"
 #include "execution/sync.h"
 #include "host_ops/host_allocator.h"
 #include "trace/scope.h"

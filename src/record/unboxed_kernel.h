@@ -92,7 +92,7 @@ Kernels kernels_of() {
   return {{std::string(Ops::name) + "." + Ops::overload_name, &Kernel<Ops>::make}...};
 }
 
-Kernels elementwise();  // and constants
+Kernels elementwise();       // and constants
 Kernels along_dimensions();  // reductions, copies by index, shapes
 Kernels layers();
 Kernels of_lists();
