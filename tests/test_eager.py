@@ -167,6 +167,15 @@ def test_storages_that_grow() -> None:
     both(work)
 
 
+def test_storages_that_grew_are_read() -> None:
+    def work(device: torch.device) -> torch.Tensor:
+        x = torch.ones(3, device=device) * 2
+        x.untyped_storage().resize_(400)
+        return x + 1
+
+    both(work)
+
+
 def test_indexing_with_cpu_tensors() -> None:
     x = torch.randn(5, 4)
     index = torch.tensor([3, 0])

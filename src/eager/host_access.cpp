@@ -358,7 +358,7 @@ at::Tensor& HostAccess::view_of_entry(Use& use, Entry& entry) {
 
 c10::StorageImpl* HostAccess::storage_of(const c10::StorageImpl* memory) const {
   for (const Loan& loan : loans_) {
-    if (loan.tensor.storage().unsafeGetStorageImpl() == memory) {
+    if (loan.fits && loan.tensor.storage().unsafeGetStorageImpl() == memory) {
       return loan.storage;
     }
   }

@@ -37,7 +37,7 @@ class HostAccess {
     StorageState* state;
     at::Tensor tensor;  // the state's
     bool write = false;
-    bool fits = true;  // the operation needs no more than the tensor
+    bool fits = true;  // the operation needs no more than the tensor; else it was given back
   };
   // Any other storage.
   struct Entry {
