@@ -1,4 +1,4 @@
-"""Programs that read a value after every few small operations run them as they are called."""
+"""Programs of small operations run them as they are called, once they have read or synced often."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import torch_xla
+from process import output_of, run_python
 from torch import Tensor, nn
 from torch_xla.experimental.assume_pure import assume_pure
 
@@ -101,7 +102,7 @@ def test_what_is_compiled_is_still_one_program(counters: Counters) -> None:
     assert in_new_thread(run) == 0
 
 
-def test_a_long_step_is_recorded(counters: Counters) -> None:
+def test_a_step_that_has_grown_is_recorded(counters: Counters) -> None:
     def run() -> None:
         x = torch.ones(6, 6, device="xla")
         read_often(x)
@@ -109,15 +110,95 @@ def test_a_long_step_is_recorded(counters: Counters) -> None:
         y = x + 1
         for _ in range(100):
             y = y * 1.0078125
-        assert counters("EagerOpExecuteTime") - before == 48
+        assert counters("EagerOpExecuteTime") - before == 2 * 3  # twice as many as usual
         z = torch.full((6, 6), 2.0)
         for _ in range(100):
             z = z * 1.0078125
         assert torch.equal(y.cpu(), z)
         read_often(x)
-        assert counters("EagerOpExecuteTime") - before == 48  # harder to acquire again
+        assert counters("EagerOpExecuteTime") - before == 2 * 3  # harder to acquire again
 
     in_new_thread(run)
+
+
+TRAINING = """
+import sys
+import torch.nn.functional as F
+from torch import nn
+
+def counter(name):
+    data = metrics.metric_data(name)
+    return data[0] if data else 0
+
+def train(device, ends, draws):
+    torch.manual_seed(1)
+    torch_xla.manual_seed(1)
+    drop = [nn.Dropout(0.25)] if draws else []
+    layers = nn.Linear(16, 32), nn.ReLU(), *drop, nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 4)
+    model = nn.Sequential(*layers).to(device)
+    x, y = torch.randn(64, 16).to(device), torch.randint(4, (64,)).to(device)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2, foreach=False)
+    losses = []
+    for i in range(600):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        if ends == "sync" and device == "xla":
+            torch_xla.sync()
+        if ends == "read" or i % 40 == 39:
+            losses.append(loss.item())
+    return losses, model[0].weight.detach().cpu().sum().item()
+"""
+
+
+@pytest.mark.parametrize("ends", ["read", "sync"])
+def test_the_training_of_a_small_model_is_never_compiled(ends: str) -> None:
+    """A hundred operations in a step: a program would be slower than they are."""
+    output = output_of(
+        TRAINING
+        + """
+assert train("xla", sys.argv[1], False) == train("cpu", sys.argv[1], False)
+print(counter("UncachedCompile"), counter("InterpretTime"), counter("EagerOpExecuteTime"))
+""",
+        ends,
+    )
+    compiled, interpreted, called = (int(number) for number in output.split())
+    assert compiled == 0
+    assert 128 <= interpreted < 140
+    assert called > 460 * 60
+
+
+def test_layers_that_draw_are_called_too() -> None:
+    """They draw the same numbers, whether their neighbours are recorded or called."""
+    program = (
+        TRAINING
+        + """
+print(train("xla", "read", True))
+print(counter("EagerOpExecuteTime"), file=sys.stderr)
+"""
+    )
+    called, recorded = run_python(program), run_python(program, TORCH_XLA_TIERS="never")
+    assert called.stdout == recorded.stdout != ""
+    assert int(called.stderr) > 460 * 60
+    assert int(recorded.stderr) == 0
+
+
+def test_a_large_step_becomes_a_program(
+    counters: Counters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run() -> float:
+        x = torch.ones(400, 400, device="xla")
+        for _ in range(140):
+            y = x
+            for _ in range(20):
+                y = (y * 0.5).tanh() + x
+            value = y.sum().item()
+        return value
+
+    in_new_thread(run)
+    assert counters("UncachedCompile") == 1
+    assert counters("EagerOpExecuteTime") == 0
 
 
 def test_an_agents_acts_are_told_from_its_training(counters: Counters) -> None:
@@ -140,7 +221,7 @@ def test_an_agents_acts_are_told_from_its_training(counters: Counters) -> None:
     expected, _ = run("cpu")
     found, at_once = in_new_thread(lambda: run("xla"))
     assert found == expected
-    assert at_once == 4 * 3
+    assert at_once == 4 * 3  # 160 acts have come, and 40 trainings
 
 
 def test_a_large_operation_is_recorded(counters: Counters) -> None:

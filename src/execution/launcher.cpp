@@ -7,6 +7,7 @@
 #include "interpret/interpreter.h"
 #include "lower/graph_lowering.h"
 #include "metrics/metrics.h"
+#include "tiers/reading_habit.h"
 #include "tiers/structure.h"
 #include "timeline/timeline.h"
 #include "trace/region.h"
@@ -22,7 +23,9 @@ namespace {
 
 tiers::Options options_for(const Graph& graph) {
   tiers::Options options = tiers::from_environment();
-  if (const ActiveRegion* region = current_region(); region && region->function->tiers) {
+  const ActiveRegion* region = current_region();
+  options.may_be_called = region == nullptr;
+  if (region && region->function->tiers) {
     options.policy = *region->function->tiers;
   }
   if (graph.partitions > 1 || graph.numbers_are_inputs || !pjrt::client().host_memory()) {
@@ -132,6 +135,7 @@ void Execution::compute(const std::string& name, std::optional<size_t>& culprit)
   }
   auto structure = find_structure(*graph_);
   tiers::Options options = options_for(*graph_);
+  tiers::ReadingHabit::of_this_thread().ran(structure->is_better_called(*graph_, options));
   try {
     VariantPtr variant = structure->choose(*graph_, name, options);
     if (variant == nullptr) {

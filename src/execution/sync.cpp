@@ -240,7 +240,6 @@ void sync_device(int device, bool wait, const std::string& name) {
   refuse_while_tracing("torch_xla.sync() was called: call it after the function");
   current_location();
   reset_recorded_nodes();
-  tiers::ReadingHabit::of_this_thread().ends_step();
   LaunchTurn turn;
   NamedRun run = [&] {
     timeline::Scope span(timeline::Kind::Trace, "collect the graph");
@@ -248,6 +247,7 @@ void sync_device(int device, bool wait, const std::string& name) {
     return prepare(device, states_to_sync(device), RunMode::All);
   }();
   execute(run, name);
+  tiers::ReadingHabit::of_this_thread().ends_stretch();
   if (wait) {
     wait_device(device);
   }

@@ -154,7 +154,7 @@ void read_on_host(const at::Tensor& tensor,
   at::AutoDispatchBelowADInplaceOrView guard;
   with_torch_errors([&] {
     auto read_window = [&](const at::Tensor& window) {
-      tiers::ReadingHabit::of_this_thread().reads();
+      tiers::ReadingHabit::of_this_thread().ends_stretch();
       window._set_conj(tensor.is_conj());
       window._set_neg(tensor.is_neg());
       read(window);

@@ -2,6 +2,7 @@
 
 #include "base/env.h"
 #include "base/error.h"
+#include "base/processor.h"
 #include "tiers/gain.h"
 
 #include <algorithm>
@@ -104,6 +105,9 @@ Options from_environment() {
 Estimate estimate(const Graph& graph) {
   Estimate total;
   add(graph, 1, total);
+  total.recorded = static_cast<double>(std::count_if(
+      graph.nodes.begin(), graph.nodes.end(),
+      [](const GraphNode& entry) { return entry.node->signature->computation == nullptr; }));
   if (is_small(total)) {
     total.gain = gain_of_program(graph);
   }
@@ -120,19 +124,36 @@ bool compiles_at_once(const Estimate& estimate, const Options& options) {
          (estimate.modules > 0 && estimate.modules == estimate.operations);
 }
 
+// Seconds that a program saves of a run, beside what it costs to run one at all.
+constexpr double kOperation = 8e-7, kFused = 0.07;  // of an operation; of what is moved
+
 // A program of so many elements, or that calls kernels, runs on a thread of the plugin's: two
 // handovers, which take as long as some fifty operations. Others run where they are launched, and
 // gain.
-bool is_better_interpreted(const Estimate& estimate, const Options& options) {
-  constexpr double kHandedOver = 400, kShort = 2e-4, kNoticeable = 2e-5;  // seconds
-  constexpr double kHandovers = 5e-5, kOperation = 8e-7, kFused = 0.07;   // saved, of what is moved
-  const bool at_once = estimate.operations <= options.compile_at_once_up_to;
-  const double saved = estimate.runs * kOperation + estimate.moving * kFused;
+bool is_slower_than_interpreting(const Estimate& estimate) {
+  constexpr double kHandedOver = 400, kShort = 2e-4, kHandovers = 5e-5;
   const bool handed_over = estimate.calls_host || estimate.computed >= kHandedOver;
+  return handed_over && estimate.moving < kShort &&
+         estimate.runs * kOperation + estimate.moving * kFused < kHandovers;
+}
+
+bool is_better_called(const Estimate& estimate, const Options& options) {
+  constexpr double kLaunch = 2e-4, kProduct = 8e-12;
+  const double product = processor::is_held_back_by_mkl() ? estimate.computed * kProduct : 0;
+  const double saved =
+      (estimate.runs - estimate.recorded) * kOperation + estimate.moving * kFused + product;
+  return options.may_be_called && !options.runs &&
+         estimate.operations > options.compile_at_once_up_to && estimate.modules == 0 &&
+         !estimate.recurrent && saved < kLaunch;
+}
+
+bool is_better_interpreted(const Estimate& estimate, const Options& options) {
+  constexpr double kNoticeable = 2e-5;  // seconds
+  const bool at_once = estimate.operations <= options.compile_at_once_up_to;
   const bool slower =
-      handed_over && estimate.modules == 0 && estimate.moving < kShort && saved < kHandovers;
-  return estimate.recurrent || (estimate.gain < -kNoticeable && !at_once) ||
-         (slower && !options.runs && !at_once);
+      estimate.modules == 0 && !options.runs && !at_once && is_slower_than_interpreting(estimate);
+  return estimate.recurrent || (estimate.gain < -kNoticeable && !at_once) || slower ||
+         is_better_called(estimate, options);
 }
 
 // A larger graph compiles longer, and a small one gains little by it: many of them that come in

@@ -21,6 +21,9 @@ struct Options {
   Policy policy = Policy::Counted;
   std::optional<int64_t> runs;        // interpreted before the program's turn; else by the graph
   int64_t compile_at_once_up_to = 0;  // operations
+  // Nothing asked for a program (a compiled function does): operations may as well run as they are
+  // called (reading_habit.h), for which they need not be recorded.
+  bool may_be_called = false;
 };
 
 // TORCH_XLA_TIERS and its like. Throws for a value that is none of a policy's names.
@@ -35,6 +38,7 @@ struct Estimate {
   double compiling = 0;
   double moving = 0;  // reading and writing memory in one interpreted run: what a compiler may save
   double runs = 0;    // of its operations, in one run of the graph
+  double recorded = 0;  // of these, the operations that each run records anew: not those of a call
   double computed = 0;  // numbers, in one run: elements of results, products of these
   double gain = 0;      // of the program of a small graph over interpreting it
   // Layers of oneDNN's recurrent kernels: a program calls them, too, but on a thread of its own,
@@ -46,6 +50,9 @@ Estimate estimate(const Graph& graph);
 
 bool compiles_at_once(const Estimate& estimate, const Options& options);
 int64_t interpreted_runs(const Estimate& estimate, const Options& options);
+// Recording an operation takes as long as calling it, so a program of few numbers saves nothing of
+// what is recorded, and then has to be found, launched and waited for.
+bool is_better_called(const Estimate& estimate, const Options& options);
 // Is a program slower, however often it runs?
 bool is_better_interpreted(const Estimate& estimate, const Options& options);
 

@@ -36,6 +36,25 @@ TEST(PolicyTest, FewOperationsStayInterpretedWhereALaunchCostsMore) {
   EXPECT_FALSE(is_better_interpreted(step, at_once));
 }
 
+TEST(PolicyTest, WhatIsRecordedForLittleComputingHadBetterBeenCalled) {
+  const Estimate step{
+      .operations = 150, .moving = 1e-3, .runs = 150, .recorded = 150, .computed = 1e6};
+  Estimate heavy = step, loop = step, traced = step, layers = step;
+  heavy.moving = 1e-2;
+  loop.runs = 1500;
+  traced.runs = traced.operations = 1500, traced.recorded = 1;
+  layers.recurrent = true;
+  const Options recorded{.may_be_called = true};
+  EXPECT_TRUE(is_better_called(step, recorded));
+  EXPECT_TRUE(is_better_interpreted(step, recorded));
+  EXPECT_FALSE(is_better_interpreted(step, {}));
+  for (const Estimate& other : {heavy, loop, traced, layers}) {
+    EXPECT_FALSE(is_better_called(other, recorded));
+  }
+  EXPECT_FALSE(is_better_called(step, {.runs = 3, .may_be_called = true}));
+  EXPECT_FALSE(is_better_called(step, {.compile_at_once_up_to = 200, .may_be_called = true}));
+}
+
 TEST(PolicyTest, FewOperationsStayInterpretedWhereKernelsAreFaster) {
   Estimate rows{.operations = 2, .runs = 2, .gain = -1e-3}, elements = rows;
   elements.gain = 1e-3;

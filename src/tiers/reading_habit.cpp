@@ -10,9 +10,6 @@ namespace torch_xla::tiers {
 
 namespace {
 
-constexpr int kFewOperations = 48;         // as many are interpreted for good
-constexpr int64_t kFewElements = 1 << 14;  // of an operation
-
 // Whether the user left it to us who runs a graph.
 bool may_interpret() {
   const Options options = from_environment();
@@ -32,45 +29,51 @@ void ReadingHabit::begins_stretch(size_t first) {
   if (stretch_->first != first) {
     *stretch_ = {.first = first};
   }
-  runs_at_once_ = stretch_->reads >= stretch_->wanted && may_interpret();
+  runs_at_once_ = stretch_->times >= stretch_->wanted && may_interpret();
 }
 
 bool ReadingHabit::begins_operation(const void* op, int64_t elements) {
   if (operations_++ == 0) {
     begins_stretch(c10::get_hash(op, elements));
   }
-  if (elements > kFewElements) {
-    all_small_ = false;
-  }
-  if (runs_at_once_ && (!all_small_ || operations_ > kFewOperations)) {
+  elements_ = std::max(elements_, elements);
+  if (runs_at_once_ && !is_as_usual()) {
     breaks();
   }
   return runs_at_once_;
 }
 
-void ReadingHabit::reads() {
-  if (operations_ == 0) {
+void ReadingHabit::ran(bool is_better_called) {
+  ran_ = true;
+  had_to_be_recorded_ = had_to_be_recorded_ || !is_better_called;
+}
+
+void ReadingHabit::ends_stretch() {
+  if (operations_ == 0 || !(ran_ || runs_at_once_)) {
     return;
   }
-  const bool after_little = all_small_ && operations_ <= kFewOperations;
-  stretch_->reads = after_little ? std::min(stretch_->reads + 1, kMostReads) : 0;
+  const bool again = runs_at_once_ || !had_to_be_recorded_;
+  stretch_->times = again ? std::min(stretch_->times + 1, kMostTimes) : 0;
+  if (!runs_at_once_) {
+    stretch_->operations = std::max(stretch_->operations, operations_);
+    stretch_->elements = std::max(stretch_->elements, elements_);
+  }
   operations_ = 0;
-  all_small_ = true;
+  elements_ = 0;
+  ran_ = had_to_be_recorded_ = runs_at_once_ = false;
+}
+
+// What has grown since might be worth a program by now.
+bool ReadingHabit::is_as_usual() const {
+  return operations_ <= 2 * stretch_->operations && elements_ <= 2 * stretch_->elements;
 }
 
 // A program that often does something else after the same operation gives each of its graphs a
 // second form: what came before the habit broke has run.
 void ReadingHabit::breaks() {
   runs_at_once_ = false;
-  stretch_->wanted = std::min(stretch_->wanted * 4, kMostReads);
-}
-
-void ReadingHabit::ends_step() {
-  for (Stretch& stretch : stretches_) {
-    stretch.reads = 0;
-  }
-  operations_ = 0;
-  all_small_ = true;
+  had_to_be_recorded_ = true;
+  stretch_->wanted = std::min(stretch_->wanted * 4, kMostTimes);
 }
 
 }  // namespace torch_xla::tiers

@@ -1,6 +1,6 @@
-// Programs that read a value after every few small operations: a filter, an agent that acts, a
-// test. What such a program records between two reads would be interpreted for good (policy.h). So
-// once a thread has the habit, its operations run as they are called, as in eager mode: that saves
+// Programs of small operations: a filter, an agent, the training of a small model. What such a
+// program records from one read or sync() to the next had better been called (policy.h). So once
+// that has become a habit, its operations run as they are called, as in eager mode: that saves
 // recording them and running a graph. Each thread has its own; no locks.
 #pragma once
 
@@ -18,29 +18,34 @@ class ReadingHabit {
 
   // An operation begins, on tensors of so many elements in all. Whether it is to run at once.
   bool begins_operation(const void* op, int64_t elements);
-  // A value is read.
-  void reads();
-  // The program says itself where a step ends: it thinks in graphs.
-  void ends_step();
+  // A graph that was recorded has run. Whether its operations had better been called.
+  void ran(bool is_better_called);
+  // A value is read, or the user ends a step.
+  void ends_stretch();
 
  private:
   // What is read now and then is recorded, and can be looked at.
-  static constexpr int kFirstReads = 128;
-  static constexpr int kMostReads = 1 << 20;
-  // The operations from one read to the next that begin with the same one.
+  static constexpr int kFirstTimes = 128;
+  static constexpr int kMostTimes = 1 << 20;
+  // The operations up to a read that begin with the same one.
   struct Stretch {
     size_t first = 0;          // operation
-    int reads = 0;             // in a row, after a few small operations each
-    int wanted = kFirstReads;  // that make the habit; more each time that it was broken
+    int times = 0;             // in a row that it had better been called, or was
+    int wanted = kFirstTimes;  // that make the habit; more each time that it was broken
+    int operations = 0;        // at most
+    int64_t elements = 0;      // at most, of an operation
   };
 
   void begins_stretch(size_t first);
+  bool is_as_usual() const;
   void breaks();
 
   std::array<Stretch, 64> stretches_;  // of programs with more, the last that began
   Stretch* stretch_ = stretches_.data();
-  int operations_ = 0;     // since the last read
-  bool all_small_ = true;  // were these
+  int operations_ = 0;    // since the last read
+  int64_t elements_ = 0;  // at most, of these
+  bool ran_ = false;      // some of these
+  bool had_to_be_recorded_ = false;
   bool runs_at_once_ = false;
 };
 

@@ -15,13 +15,17 @@ class ReadingHabitTest : public testing::Test {
   void SetUp() override { setenv("TORCH_XLA_TIERS", "counted", 1); }
   void TearDown() override { unsetenv("TORCH_XLA_TIERS"); }
 
-  // Whether the last of so many operations ran at once; then a read.
+  // Whether the last of so many operations ran at once; then a read, for which they run as a graph,
+  // if they were recorded. Large ones are worth a program.
   bool step(int operations, int64_t elements = kSmall, const void* first = nullptr) {
     bool at_once = habit_.begins_operation(first, elements);
     for (int i = 1; i < operations; ++i) {
       at_once = habit_.begins_operation(&habit_, elements);
     }
-    habit_.reads();
+    if (!at_once) {
+      habit_.ran(/*is_better_called=*/elements <= kSmall);
+    }
+    habit_.ends_stretch();
     return at_once;
   }
   void acquire() {
@@ -34,21 +38,21 @@ class ReadingHabitTest : public testing::Test {
   ReadingHabit habit_;
 };
 
-TEST_F(ReadingHabitTest, IsAcquiredByReadsAfterFewSmallOperations) {
+TEST_F(ReadingHabitTest, IsAcquiredByGraphsThatHadBetterBeenCalled) {
   acquire();
-  EXPECT_TRUE(step(48));
+  EXPECT_TRUE(step(6));
 }
 
-TEST_F(ReadingHabitTest, IsBrokenByManyOperationsAndByLargeOnesAndHarderToAcquireAgain) {
+TEST_F(ReadingHabitTest, IsBrokenByMoreOperationsAndByLargerOnesAndHarderToAcquireAgain) {
   acquire();
-  EXPECT_FALSE(step(49));
+  EXPECT_FALSE(step(7));
   for (int i = 0; i < 512; ++i) {
     EXPECT_FALSE(step(3)) << i;
   }
   EXPECT_TRUE(step(3));
   habit_.begins_operation(nullptr, kSmall);
   EXPECT_FALSE(habit_.begins_operation(&habit_, kLarge));
-  habit_.reads();
+  habit_.ends_stretch();
   EXPECT_FALSE(step(3));
 }
 
@@ -58,8 +62,16 @@ TEST_F(ReadingHabitTest, IsKnownByTheFirstOperation) {
     for (int act = 0; act < 4; ++act) {
       EXPECT_EQ(step(5, kSmall, &acting), i >= 32) << i;
     }
-    EXPECT_FALSE(step(300, kSmall, &training)) << i;
-    EXPECT_FALSE(step(5, kLarge, &acting)) << i;
+    EXPECT_EQ(step(300, kSmall, &training), i >= 128) << i;
+    EXPECT_FALSE(step(300, kLarge, &training)) << i;
+  }
+}
+
+TEST_F(ReadingHabitTest, OneGraphThatIsWorthAProgramIsEnough) {
+  for (int i = 0; i < 300; ++i) {
+    habit_.begins_operation(nullptr, kSmall);
+    habit_.ran(false);
+    EXPECT_FALSE(step(3));
   }
 }
 
@@ -72,16 +84,21 @@ TEST_F(ReadingHabitTest, EndsWhereTheUserChangesWhoRunsGraphs) {
 TEST_F(ReadingHabitTest, WhatIsReadAgainIsNoSignOfIt) {
   for (int i = 0; i < 300; ++i) {
     EXPECT_FALSE(step(1, kLarge));
-    habit_.reads();
+    habit_.ends_stretch();
   }
   EXPECT_FALSE(step(3));
 }
 
-TEST_F(ReadingHabitTest, ProgramsThatEndTheirStepsAreRecorded) {
-  for (int i = 0; i < 300; ++i) {
-    EXPECT_FALSE(step(3));
-    habit_.ends_step();
+TEST_F(ReadingHabitTest, AReadForWhichNothingHadToRunEndsNothing) {
+  const int first = 0, second = 0;
+  for (int i = 0; i < 128; ++i) {
+    EXPECT_FALSE(habit_.begins_operation(&first, kSmall));
+    habit_.ends_stretch();
+    EXPECT_FALSE(habit_.begins_operation(&second, kSmall));
+    habit_.ran(true);
+    habit_.ends_stretch();
   }
+  EXPECT_TRUE(habit_.begins_operation(&first, kSmall));
 }
 
 TEST_F(ReadingHabitTest, IsNotAcquiredWhereTheUserSaidWhoRunsGraphs) {

@@ -55,13 +55,20 @@ void Structure::note_numbers(const std::vector<Number>& numbers) {
   last_numbers_ = numbers;
 }
 
-bool Structure::must_compile(const Graph& graph, const tiers::Options& options) {
+void Structure::estimate(const Graph& graph) {
   if (!estimate_) {
     estimate_ = tiers::estimate(graph);
-    compilable_ = !tiers::is_better_interpreted(*estimate_, options);
   }
+}
+
+bool Structure::must_compile(const Graph& graph, const tiers::Options& options) {
+  estimate(graph);
   return options.policy == Policy::Off || !interpretable_ ||
-         (compilable_ && tiers::compiles_at_once(*estimate_, options));
+         (is_worth_compiling(options) && tiers::compiles_at_once(*estimate_, options));
+}
+
+bool Structure::is_worth_compiling(const tiers::Options& options) const {
+  return compilable_ && !tiers::is_better_interpreted(*estimate_, options);
 }
 
 bool Structure::is_due(const tiers::Options& options) const {
@@ -157,7 +164,7 @@ VariantPtr Structure::choose(const Graph& graph, const std::string& name,
       miss_.event = miss_.event == 0 ? event : miss_.event;
       continue;
     }
-    if (!alone && !(compilable_ && is_due(options))) {
+    if (!alone && !(is_worth_compiling(options) && is_due(options))) {
       break;
     }
     if (VariantPtr program = finish(graph, name, alone)) {
@@ -166,7 +173,7 @@ VariantPtr Structure::choose(const Graph& graph, const std::string& name,
     // The numbers have changed since it was begun: they are missed anew.
   }
   ++miss_.runs;
-  const bool wanted = compilable_ && options.policy != Policy::Never;
+  const bool wanted = is_worth_compiling(options) && options.policy != Policy::Never;
   if (wanted && !miss_.job && miss_.runs > runs_before_compiling(*estimate_, options)) {
     start_job(graph, name);
     tiers::submit(miss_.job);
@@ -179,7 +186,13 @@ VariantPtr Structure::choose(const Graph& graph, const std::string& name,
 
 bool Structure::stays_interpreted(const tiers::Options& options) {
   MutexLock lock(mutex_);
-  return options.policy == Policy::Counted && !compilable_ && is_due(options);
+  return options.policy == Policy::Counted && !is_worth_compiling(options) && is_due(options);
+}
+
+bool Structure::is_better_called(const Graph& graph, const tiers::Options& options) {
+  MutexLock lock(mutex_);
+  estimate(graph);
+  return tiers::is_better_called(*estimate_, options);
 }
 
 void Structure::give_up_interpreting() {

@@ -22,6 +22,9 @@ class Structure : public std::enable_shared_from_this<Structure> {
   // of another: its kernels need not be eager PyTorch's any more.
   bool stays_interpreted(const tiers::Options& options) EXCLUDES(trace_mutex);
 
+  // Whether its operations had better not been recorded.
+  bool is_better_called(const Graph& graph, const tiers::Options& options) EXCLUDES(trace_mutex);
+
   // From now on there is no other tier than the program: an operation cannot be interpreted.
   void give_up_interpreting();
 
@@ -34,7 +37,9 @@ class Structure : public std::enable_shared_from_this<Structure> {
   };
 
   VariantPtr find(const std::vector<Number>& numbers) REQUIRES(mutex_);
+  void estimate(const Graph& graph) REQUIRES(mutex_);
   bool must_compile(const Graph& graph, const tiers::Options& options) REQUIRES(mutex_);
+  bool is_worth_compiling(const tiers::Options& options) const REQUIRES(mutex_);
   bool is_due(const tiers::Options& options) const REQUIRES(mutex_);
   void start_job(const Graph& graph, const std::string& name) REQUIRES(mutex_);
   // Gives the mutex up while it waits.
