@@ -193,6 +193,19 @@ WORKLOADS: dict[str, Callable[[str, bool], Iterator[None]]] = {
 }
 
 
+def small_model(name: str) -> Callable[[str, bool], Iterator[None]]:
+    def run(device: str, compiled: bool) -> Iterator[None]:
+        import small_models  # which imports torch: only the processes that are measured do
+
+        return small_models.WORKLOADS[name](device, compiled)
+
+    return run
+
+
+SMALL_MODELS = ("digits", "adversaries", "q-learning", "physics", "citations")
+WORKLOADS |= {name: small_model(name) for name in SMALL_MODELS}
+
+
 def maybe_compiled(model, compiled: bool):
     import torch
 

@@ -28,6 +28,11 @@ class Outcome:
     variables: Scope
     raised: dict[int, str]
 
+    def read(self) -> None:
+        for value in self.variables.values():
+            if isinstance(value, Tensor):
+                value.cpu()
+
 
 def distance(one: Any, other: Any) -> float:
     if isinstance(one, float | complex) and isinstance(other, float | complex):

@@ -28,7 +28,7 @@ def test_programs_line_by_line(monkeypatch: pytest.MonkeyPatch) -> None:
     run(range(40), ("never", "eager"), monkeypatch)
 
 
-@pytest.mark.parametrize("mode", ["off", "counted", "compile", "pure", "openxla"])
+@pytest.mark.parametrize("mode", ["off", "counted", "habit", "compile", "pure", "openxla"])
 def test_compiled_programs(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     run(range(40, 44) if mode in LINE_BY_LINE else range(41, 49, 2), (mode,), monkeypatch)
 

@@ -25,10 +25,7 @@ ReadingHabit& ReadingHabit::of_this_thread() {
 }
 
 void ReadingHabit::begins_stretch(size_t first) {
-  stretch_ = &stretches_[first % stretches_.size()];
-  if (stretch_->first != first) {
-    *stretch_ = {.first = first};
-  }
+  stretch_ = &stretches_.get_or_add(first, {});
   runs_at_once_ = stretch_->times >= stretch_->wanted && may_interpret();
 }
 

@@ -4,7 +4,8 @@
 // recording them and running a graph. Each thread has its own; no locks.
 #pragma once
 
-#include <array>
+#include "base/recent_map.h"
+
 #include <cstddef>
 #include <cstdint>
 
@@ -29,7 +30,6 @@ class ReadingHabit {
   static constexpr int kMostTimes = 1 << 20;
   // The operations up to a read that begin with the same one.
   struct Stretch {
-    size_t first = 0;          // operation
     int times = 0;             // in a row that it had better been called, or was
     int wanted = kFirstTimes;  // that make the habit; more each time that it was broken
     int operations = 0;        // at most
@@ -40,11 +40,11 @@ class ReadingHabit {
   bool is_as_usual() const;
   void breaks();
 
-  std::array<Stretch, 64> stretches_;  // of programs with more, the last that began
-  Stretch* stretch_ = stretches_.data();
-  int operations_ = 0;    // since the last read
-  int64_t elements_ = 0;  // at most, of these
-  bool ran_ = false;      // some of these
+  RecentMap<size_t, Stretch> stretches_{256};  // by their first operation
+  Stretch* stretch_ = nullptr;                 // since an operation has begun
+  int operations_ = 0;                         // since the last read
+  int64_t elements_ = 0;                       // at most, of these
+  bool ran_ = false;                           // some of these
   bool had_to_be_recorded_ = false;
   bool runs_at_once_ = false;
 };

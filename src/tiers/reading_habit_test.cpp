@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdlib>
 
 namespace torch_xla::tiers {
@@ -64,6 +65,18 @@ TEST_F(ReadingHabitTest, IsKnownByTheFirstOperation) {
     }
     EXPECT_EQ(step(300, kSmall, &training), i >= 128) << i;
     EXPECT_FALSE(step(300, kLarge, &training)) << i;
+  }
+}
+
+TEST_F(ReadingHabitTest, ManyKindsDoNotReplaceEachOther) {
+  const std::array<char, 100> kinds{};
+  for (int i = 0; i < 128; ++i) {
+    for (const char& kind : kinds) {
+      EXPECT_FALSE(step(3, kSmall, &kind));
+    }
+  }
+  for (const char& kind : kinds) {
+    EXPECT_TRUE(step(3, kSmall, &kind));
   }
 }
 
