@@ -38,6 +38,19 @@ bool plain_floats(c10::ArrayRef<at::Tensor> tensors) {
                      [dtype](const at::Tensor& tensor) { return is_plain(tensor, dtype); });
 }
 
+// A gradient as sums make it: one number, seen in all places. It leaves results in the others'
+// order.
+bool is_expanded_number(const at::Tensor& tensor) {
+  return std::all_of(tensor.strides().begin(), tensor.strides().end(),
+                     [](int64_t stride) { return stride == 0; });
+}
+
+bool is_plain_gradient(const at::Tensor& tensor, c10::ScalarType dtype) {
+  return is_plain(tensor, dtype) ||
+         (tensor.is_meta() && tensor.scalar_type() == dtype && !tensor.is_neg() &&
+          tensor.numel() > 0 && is_expanded_number(tensor));
+}
+
 at::Tensor result(c10::IntArrayRef sizes, const at::Tensor& dtype_of) {
   return at::detail::empty_meta(sizes, dtype_of.scalar_type());
 }
@@ -76,6 +89,52 @@ Results wanted(const IValues& arguments, const std::array<at::Tensor, 3>& tensor
 
 Results like_first(const IValues& arguments) {
   return IValues{result(arguments[0].toTensor().sizes(), arguments[0].toTensor())};
+}
+
+// gradient, self, …; the tensors among the rest in order and no larger than self.
+Results like_second(const IValues& arguments) {
+  const at::Tensor& self = arguments[1].toTensor();
+  for (size_t i = 2; i < arguments.size(); ++i) {
+    const at::Tensor tensor = tensor_or_none(arguments[i]);
+    if (tensor.defined() && (!is_plain(tensor, self.scalar_type()) ||
+                             !at::is_expandable_to(tensor.sizes(), self.sizes()))) {
+      return std::nullopt;
+    }
+  }
+  const at::Tensor& gradient = arguments[0].toTensor();
+  if (!plain_floats({self}) || !is_plain_gradient(gradient, self.scalar_type()) ||
+      !at::is_expandable_to(gradient.sizes(), self.sizes())) {
+    return std::nullopt;
+  }
+  return IValues{result(self.sizes(), self)};
+}
+
+// gradient of half the size, self, dim
+Results glu_backward(const IValues& arguments) {
+  const at::Tensor &gradient = arguments[0].toTensor(), &self = arguments[1].toTensor();
+  const bool fits = plain_floats({self}) && 2 * gradient.numel() == self.numel() &&
+                    is_plain_gradient(gradient, self.scalar_type());
+  return fits ? Results(IValues{result(self.sizes(), self)}) : std::nullopt;
+}
+
+// self, dtype, layout, device, pin_memory, memory_format
+Results drawn_like(const IValues& arguments) {
+  return arguments[1].isNone() && arguments[5].isNone() ? like_first(arguments) : std::nullopt;
+}
+
+// gradient, self, weight
+Results like_second_twice(const IValues& arguments) {
+  Results results = like_second(arguments);
+  if (results) {
+    results->push_back(like_second(arguments)->front());
+  }
+  return results;
+}
+
+Results like_first_twice(const IValues& arguments) {
+  Results results = like_first(arguments);
+  results->push_back(like_first(arguments)->front());
+  return results;
 }
 
 // self, number, …
@@ -161,15 +220,27 @@ Results stack(const IValues& arguments) {
   return IValues{result(sizes, tensors[0])};
 }
 
-// self, target, weight, pos_weight, reduction
-Results cross_entropy_of_two(const IValues& arguments) {
+// Of two tensors of the same sizes.
+Results loss(const IValues& arguments, int64_t reduction) {
   const at::Tensor& self = arguments[0].toTensor();
-  const int64_t reduction = arguments[4].toInt();
-  if (arguments[1].toTensor().sizes() != self.sizes() || !arguments[2].isNone() ||
-      !arguments[3].isNone() || reduction < 0 || reduction > 2) {
+  if (arguments[1].toTensor().sizes() != self.sizes() || reduction < 0 || reduction > 2) {
     return std::nullopt;
   }
   return IValues{result(reduction == 0 ? self.sizes() : c10::IntArrayRef(), self)};
+}
+
+// self, target, reduction, …
+Results loss_of_two(const IValues& arguments) { return loss(arguments, arguments[2].toInt()); }
+
+// self, target, weight, reduction
+Results weighted_loss(const IValues& arguments) {
+  return arguments[2].isNone() ? loss(arguments, arguments[3].toInt()) : std::nullopt;
+}
+
+// self, target, weight, pos_weight, reduction
+Results cross_entropy_of_two(const IValues& arguments) {
+  return arguments[2].isNone() && arguments[3].isNone() ? loss(arguments, arguments[4].toInt())
+                                                        : std::nullopt;
 }
 
 // input, normalized_shape, weight, bias, eps
@@ -191,23 +262,33 @@ Results layer_norm(const IValues& arguments) {
 Results layer_norm_backward(const IValues& arguments) {
   const at::Tensor& input = arguments[1].toTensor();
   const at::Tensor weight = tensor_or_none(arguments[5]), bias = tensor_or_none(arguments[6]);
-  return plain_floats({input, arguments[0].toTensor(), weight, bias})
+  return plain_floats({input, weight, bias}) &&
+                 is_plain_gradient(arguments[0].toTensor(), input.scalar_type())
              ? wanted(arguments, {input, weight, bias})
              : std::nullopt;
 }
 
-// input, weight, bias, running_mean, running_var, training, momentum, eps
-Results batch_norm(const IValues& arguments) {
+// input, `vectors` of a number for each channel, training, …
+Results batch_norm_of(const IValues& arguments, std::ptrdiff_t vectors) {
   const at::Tensor& input = arguments[0].toTensor();
-  if (!arguments[5].toBool() || input.dim() < 2 || input.numel() == 0) {
+  const auto training = arguments.begin() + 1 + vectors;
+  if (!training->toBool() || input.dim() < 2 || input.numel() == 0) {
     return std::nullopt;
   }
   const std::array<int64_t, 1> channels{input.size(1)};
-  if (!std::all_of(arguments.begin() + 1, arguments.begin() + 5,
+  if (!std::all_of(arguments.begin() + 1, training,
                    [&](auto& value) { return has_sizes(value, channels); })) {
     return std::nullopt;
   }
   return IValues{result(input.sizes(), input), result(channels, input), result(channels, input)};
+}
+
+// input, weight, bias, running_mean, running_var, training, momentum, eps
+Results batch_norm(const IValues& arguments) { return batch_norm_of(arguments, 4); }
+
+// input, weight, bias, training, momentum, eps
+Results batch_norm_without_statistics(const IValues& arguments) {
+  return batch_norm_of(arguments, 2);
 }
 
 // The same, and the running statistics that it would leave.
@@ -264,8 +345,29 @@ Results group_norm_backward(const IValues& arguments) {
 // grad_out, input, weight, running_mean, running_var, save_mean, save_invstd, train, eps,
 // output_mask
 Results batch_norm_backward(const IValues& arguments) {
-  const at::Tensor statistics = tensor_or_none(arguments[5]);
-  return wanted(arguments, {arguments[1].toTensor(), statistics, statistics});
+  const at::Tensor& input = arguments[1].toTensor();
+  for (size_t i = 2; i < 7; ++i) {
+    if (!is_plain(tensor_or_none(arguments[i]), input.scalar_type())) {
+      return std::nullopt;
+    }
+  }
+  if (!wide(input.scalar_type()) || !is_plain(input, input.scalar_type()) || input.dim() < 2 ||
+      !is_plain_gradient(arguments[0].toTensor(), input.scalar_type())) {
+    return std::nullopt;
+  }
+  const at::Tensor channels = result({input.size(1)}, input);
+  return wanted(arguments, {input, channels, channels});
+}
+
+// input, grid, …
+Results grid_sampler(const IValues& arguments) {
+  const at::Tensor &input = arguments[0].toTensor(), &grid = arguments[1].toTensor();
+  if (!input.is_meta() || !plain_dtype(input.scalar_type()) || input.is_neg() ||
+      grid.scalar_type() != input.scalar_type() || input.dim() != 4 || grid.dim() != 4 ||
+      input.size(0) != grid.size(0) || grid.size(3) != 2 || input.numel() == 0) {
+    return std::nullopt;
+  }
+  return IValues{result({input.size(0), input.size(1), grid.size(1), grid.size(2)}, input)};
 }
 
 bool all_at_least(const std::vector<int64_t>& values, int64_t least, size_t count) {
@@ -394,6 +496,21 @@ const Known* find_rule(const c10::OperatorHandle& op) {
       {{"aten::fill_", "Scalar"}, {written}},
       {{"aten::bernoulli", "p"}, {like_first}},
       {{"aten::bernoulli_", "float"}, {written}},
+      {{"aten::exponential", ""}, {like_first}},
+      {{"aten::exponential_", ""}, {written}},
+      {{"aten::hardswish", ""}, {like_first}},
+      {{"aten::hardswish_backward", ""}, {like_second, Takes::kAny}},
+      {{"aten::hardtanh", ""}, {like_first}},
+      {{"aten::hardtanh_backward", ""}, {like_second, Takes::kAny}},
+      {{"aten::glu_backward", ""}, {glu_backward, Takes::kAny}},
+      {{"aten::randn_like", ""}, {drawn_like}},
+      {{"aten::rand_like", ""}, {drawn_like}},
+      {{"aten::mse_loss_backward", ""}, {like_second, Takes::kAny}},
+      {{"aten::mish_backward", ""}, {like_second, Takes::kAny}},
+      {{"aten::log_sigmoid_forward", ""}, {like_first_twice}},
+      {{"aten::log_sigmoid_backward", ""}, {like_second, Takes::kAny}},
+      {{"aten::logit", ""}, {like_first}},
+      {{"aten::_prelu_kernel_backward", ""}, {like_second_twice, Takes::kAny}},
       {{"aten::rsub", "Scalar"}, {like_first_unless_complex}},
       {{"aten::rsub", "Tensor"}, {elementwise}},
       {{"aten::isnan", ""}, {question, Takes::kAny}},
@@ -404,15 +521,23 @@ const Known* find_rule(const c10::OperatorHandle& op) {
       {{"aten::masked_fill", "Scalar"}, {masked_fill, Takes::kAny}},
       {{"aten::stack", ""}, {stack, Takes::kAny}},
       {{"aten::binary_cross_entropy_with_logits", ""}, {cross_entropy_of_two}},
+      {{"aten::binary_cross_entropy", ""}, {weighted_loss}},
+      {{"aten::binary_cross_entropy_backward", ""}, {like_second, Takes::kAny}},
+      {{"aten::huber_loss", ""}, {loss_of_two}},
+      {{"aten::huber_loss_backward", ""}, {like_second, Takes::kAny}},
+      {{"aten::smooth_l1_loss_backward", ""}, {like_second, Takes::kAny}},
       {{"aten::logsumexp", ""}, {logsumexp}},
       {{"aten::native_group_norm", ""}, {group_norm, Takes::kWideFloats}},
       {{"aten::native_group_norm_backward", ""}, {group_norm_backward, Takes::kWideFloats}},
       {{"aten::native_layer_norm", ""}, {layer_norm}},
       {{"aten::native_layer_norm_backward", ""}, {layer_norm_backward, Takes::kAny}},
       {{"aten::_native_batch_norm_legit", ""}, {batch_norm, Takes::kWideFloats}},
+      {{"aten::_native_batch_norm_legit", "no_stats"},
+       {batch_norm_without_statistics, Takes::kWideFloats}},
       {{"aten::_native_batch_norm_legit_functional", ""},
        {functional_batch_norm, Takes::kWideFloats}},
-      {{"aten::native_batch_norm_backward", ""}, {batch_norm_backward, Takes::kWideFloats}},
+      {{"aten::native_batch_norm_backward", ""}, {batch_norm_backward, Takes::kAny}},
+      {{"aten::grid_sampler_2d", ""}, {grid_sampler, Takes::kAny}},
       {{"aten::convolution", ""}, {convolution}},
       {{"aten::convolution_backward", ""}, {convolution_backward}},
       {{"aten::_scaled_dot_product_flash_attention_for_cpu", ""}, {attention, Takes::kAny}},

@@ -129,6 +129,48 @@ TEST(PlainShapes, OfElementsAreThoseOfTheCpu) {
                {x, x, statistics, statistics, four, n, c, pixels, groups, mask(true, true, true)});
 }
 
+// Gradients as they come from layers, and as sums make them.
+TEST(PlainShapes, OfActivationsAndLossesAreThoseOfTheCpu) {
+  const Tensor x = at::full({2, 4, 6}, 0.5), none;
+  for (const char* name : {"aten::hardswish", "aten::log_sigmoid_forward"}) {
+    expect_plain(name, {x});
+  }
+  expect_plain("aten::hardtanh", {x, -1, 1});
+  expect_plain("aten::logit", {x, c10::IValue()});
+  expect_plain("aten::exponential", {x, 1.0, c10::IValue()});
+  const IValues like{x, c10::IValue(), c10::IValue(), c10::IValue(), c10::IValue(), c10::IValue()};
+  expect_plain("aten::randn_like", like);
+  expect_plain("aten::rand_like", like);
+  for (int64_t reduction : {0, 1, 2}) {
+    expect_plain("aten::huber_loss", {x, x, reduction, 1.0});
+    expect_plain("aten::binary_cross_entropy", {x, x, c10::IValue(), reduction});
+  }
+  for (const Tensor& grad : {x, at::ones({}).expand_as(x)}) {
+    expect_plain("aten::hardswish_backward", {grad, x});
+    expect_plain("aten::mish_backward", {grad, x});
+    expect_plain("aten::hardtanh_backward", {grad, x, -1, 1});
+    expect_plain("aten::log_sigmoid_backward", {grad, x, x});
+    expect_plain("aten::_prelu_kernel_backward", {grad, x, x});
+    expect_plain("aten::mse_loss_backward", {grad, x, x, int64_t{0}});
+    expect_plain("aten::huber_loss_backward", {grad, x, x, int64_t{0}, 1.0});
+    expect_plain("aten::smooth_l1_loss_backward", {grad, x, x, int64_t{0}, 1.0});
+    expect_plain("aten::binary_cross_entropy_backward", {grad, x, x, c10::IValue(), int64_t{0}});
+    const Tensor four = at::ones({4}), last = at::ones({6}), rows = at::ones({2, 4, 1});
+    expect_plain("aten::native_batch_norm_backward",
+                 {grad, x, four, none, none, four, four, true, 1e-5, mask(true, true, true)});
+    expect_plain("aten::native_layer_norm_backward", {grad, x, std::vector<int64_t>{6}, rows, rows,
+                                                      last, last, mask(true, true, true)});
+  }
+  for (const Tensor& half : {at::ones({2, 2, 6}), at::ones({}).expand({2, 2, 6})}) {
+    expect_plain("aten::glu_backward", {half, x, int64_t{1}});
+  }
+  expect_plain("aten::smooth_l1_loss_backward", {at::ones({}), x, x, int64_t{1}, 1.0});
+  expect_plain("aten::_native_batch_norm_legit", {x, none, none, true, 0.1, 1e-5}, "no_stats");
+  const Tensor image = at::zeros({2, 3, 5, 5}),
+               grid = at::zeros({2, 2, 4, 7}).permute({0, 2, 3, 1});
+  expect_plain("aten::grid_sampler_2d", {image, grid, int64_t{0}, int64_t{0}, false});
+}
+
 TEST(PlainShapes, MistakesAreLeftToPyTorch) {
   const Tensor x = at::zeros({2, 4, 6, 6}), weight = at::zeros({8, 4, 3, 3});
   const std::vector<int64_t> one{1, 1}, none{0, 0};
