@@ -22,6 +22,13 @@ WIDTH = 64
 KNOWN, NEW = (72, 80), range(96, 256, 8)
 
 
+def with_gradient(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], object]:
+    def call(x: Tensor) -> None:
+        function(x.detach().requires_grad_()).sum().backward()
+
+    return call
+
+
 def operators() -> dict[str, Callable[[Tensor], object]]:
     weight = torch.randn(16, WIDTH, device="xla")
     kernel = torch.randn(1, 1, 3, 3, device="xla")
@@ -52,6 +59,23 @@ def operators() -> dict[str, Callable[[Tensor], object]]:
         "stack": lambda x: torch.stack([x, x]),
         "sum": lambda x: x.sum(-1),
         "where": lambda x: torch.where(x > 0, x, x),
+    } | {
+        f"{name} and gradient": with_gradient(function)
+        for name, function in {
+            "batch_norm": lambda x: F.batch_norm(x, None, None, training=True),
+            "glu": F.glu,
+            "grid_sample": lambda x: F.grid_sample(
+                x[None, None], x[None, :, :2, None].mT, align_corners=False
+            ),
+            "hardswish": F.hardswish,
+            "huber_loss": lambda x: F.huber_loss(x, x.detach()),
+            "layer_norm": lambda x: F.layer_norm(x, (WIDTH,)),
+            "logsigmoid": F.logsigmoid,
+            "mish": F.mish,
+            "mse_loss": lambda x: F.mse_loss(x, x.detach()),
+            "relu6": F.relu6,
+            "smooth_l1_loss": lambda x: F.smooth_l1_loss(x, x.detach()),
+        }.items()
     }
 
 
