@@ -117,25 +117,19 @@ Results glu_backward(const IValues& arguments) {
   return fits ? Results(IValues{result(self.sizes(), self)}) : std::nullopt;
 }
 
-// self, dtype, layout, device, pin_memory, memory_format
-Results drawn_like(const IValues& arguments) {
-  return arguments[1].isNone() && arguments[5].isNone() ? like_first(arguments) : std::nullopt;
-}
-
-// gradient, self, weight
-Results like_second_twice(const IValues& arguments) {
-  Results results = like_second(arguments);
+// A second result like the only one.
+Results twice(Results results) {
   if (results) {
-    results->push_back(like_second(arguments)->front());
+    const at::Tensor first = results->front().toTensor();
+    results->emplace_back(result(first.sizes(), first));
   }
   return results;
 }
 
-Results like_first_twice(const IValues& arguments) {
-  Results results = like_first(arguments);
-  results->push_back(like_first(arguments)->front());
-  return results;
-}
+// gradient, self, weight
+Results like_second_twice(const IValues& arguments) { return twice(like_second(arguments)); }
+
+Results like_first_twice(const IValues& arguments) { return twice(like_first(arguments)); }
 
 // self, number, …
 Results like_first_unless_complex(const IValues& arguments) {
@@ -346,12 +340,11 @@ Results group_norm_backward(const IValues& arguments) {
 // output_mask
 Results batch_norm_backward(const IValues& arguments) {
   const at::Tensor& input = arguments[1].toTensor();
+  std::vector<at::Tensor> tensors{input};
   for (size_t i = 2; i < 7; ++i) {
-    if (!is_plain(tensor_or_none(arguments[i]), input.scalar_type())) {
-      return std::nullopt;
-    }
+    tensors.push_back(tensor_or_none(arguments[i]));
   }
-  if (!wide(input.scalar_type()) || !is_plain(input, input.scalar_type()) || input.dim() < 2 ||
+  if (!plain_floats(tensors) || !wide(input.scalar_type()) || input.dim() < 2 ||
       !is_plain_gradient(arguments[0].toTensor(), input.scalar_type())) {
     return std::nullopt;
   }
@@ -503,8 +496,8 @@ const Known* find_rule(const c10::OperatorHandle& op) {
       {{"aten::hardtanh", ""}, {like_first}},
       {{"aten::hardtanh_backward", ""}, {like_second, Takes::kAny}},
       {{"aten::glu_backward", ""}, {glu_backward, Takes::kAny}},
-      {{"aten::randn_like", ""}, {drawn_like}},
-      {{"aten::rand_like", ""}, {drawn_like}},
+      {{"aten::normal_", ""}, {written}},
+      {{"aten::uniform_", ""}, {written}},
       {{"aten::mse_loss_backward", ""}, {like_second, Takes::kAny}},
       {{"aten::mish_backward", ""}, {like_second, Takes::kAny}},
       {{"aten::log_sigmoid_forward", ""}, {like_first_twice}},

@@ -138,9 +138,9 @@ TEST(PlainShapes, OfActivationsAndLossesAreThoseOfTheCpu) {
   expect_plain("aten::hardtanh", {x, -1, 1});
   expect_plain("aten::logit", {x, c10::IValue()});
   expect_plain("aten::exponential", {x, 1.0, c10::IValue()});
-  const IValues like{x, c10::IValue(), c10::IValue(), c10::IValue(), c10::IValue(), c10::IValue()};
-  expect_plain("aten::randn_like", like);
-  expect_plain("aten::rand_like", like);
+  for (const char* name : {"aten::normal_", "aten::uniform_"}) {  // what randn_like and others call
+    expect_plain(name, {x.clone(), 0.0, 1.0, c10::IValue()});
+  }
   for (int64_t reduction : {0, 1, 2}) {
     expect_plain("aten::huber_loss", {x, x, reduction, 1.0});
     expect_plain("aten::binary_cross_entropy", {x, x, c10::IValue(), reduction});
