@@ -1,93 +1,39 @@
 """The device through PyTorch's own interfaces, as users of `torch.cuda` and of any accelerator know
 them."""
 
-import gc
+import os
+import subprocess
+import sys
 import time
 
 import pytest
 import torch
-import torch.utils.benchmark
 import torch.utils.checkpoint
 import torch_xla
+from process import TESTS
 from torch import nn
-from torch.utils.data import DataLoader
 
 MEGABYTE = 1 << 20
-
-
-@pytest.fixture
-def asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PJRT_DEVICE", "CPU")
-    torch.get_device_module.cache_clear()
-
-
-@pytest.fixture
-def not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("PJRT_DEVICE", raising=False)
-    torch.get_device_module.cache_clear()
 
 
 # torch.accelerator
 
 
-def test_accelerator(asked_for: None) -> None:
-    assert torch.accelerator.is_available()
-    assert torch.accelerator.current_accelerator() == torch.device("xla")
-    assert torch.accelerator.device_count() == 1
-    assert torch.accelerator.current_device_index() == 0
-    torch.accelerator.set_device_index(0)
-    with torch.accelerator.device_index(0):
-        torch.accelerator.synchronize()
-    assert torch.accelerator.current_stream().device.type == "xla"
-    assert torch.bfloat16 in torch.accelerator.get_device_capability()["supported_dtypes"]
-    assert torch.get_device_module() is torch.xla
-
-
-def test_nobody_gets_an_accelerator_unasked(not_asked_for: None) -> None:
-    assert not torch.accelerator.is_available()
-    assert torch.accelerator.current_accelerator() is None
-    assert torch.get_device_module() is torch.cpu
-    with pytest.raises(RuntimeError, match="accelerator"):
-        torch.ones(1).to(0)
-    assert not torch.ones(1).is_pinned()
-    data = DataLoader(torch.arange(4.0), batch_size=2)
-    assert [batch.sum().item() for batch in data] == [1, 5]
-
-
-def test_numbers_are_devices(asked_for: None) -> None:
-    assert torch.device(0) == torch.ones(2).to(0).device == torch.device("xla:0")
-    assert torch.ones(2, device=0).is_xla and nn.Linear(2, 2).to(0).weight.is_xla
-
-
-@pytest.mark.parametrize("module", [torch.accelerator, torch.xla])
-def test_memory_follows_tensors(module, asked_for: None, each_tier: str) -> None:
-    gc.collect()  # what other tests left
-    torch_xla.sync(wait=True)
-    module.reset_peak_memory_stats()
-    before = module.memory_allocated()
-    assert module.max_memory_allocated() == before
-    first = torch.ones(MEGABYTE, device="xla")
-    torch_xla.sync(wait=True)
-    assert module.memory_allocated() == before + 4 * MEGABYTE
-    second = first + 1
-    torch_xla.sync(wait=True)
-    assert module.memory_allocated() == before + 8 * MEGABYTE
-    del second
-    assert module.memory_allocated() == before + 4 * MEGABYTE
-    assert module.max_memory_allocated() == before + 8 * MEGABYTE
-    stats = module.memory_stats()
-    assert stats["allocated_bytes.all.current"] == module.memory_allocated()
-    assert stats["allocated_bytes.all.peak"] == module.max_memory_allocated()
-    module.reset_peak_memory_stats()
-    assert module.max_memory_allocated() == before + 4 * MEGABYTE
-    first.add_(1)  # in place: no more memory, neither as a program nor as memory of the host
-    torch_xla.sync(wait=True)
-    assert module.memory_allocated() == before + 4 * MEGABYTE
-    module.empty_cache()
-    info = torch.accelerator.get_memory_info if module is torch.accelerator else module.mem_get_info
-    free, total = info()
-    assert free == total - module.memory_allocated() > 0
-    assert first.sum().item() == 2 * MEGABYTE
+@pytest.mark.parametrize("cases", ["asked_for", "unasked"])
+def test_as_an_accelerator(cases: str) -> None:
+    """A process asks for it once, so the tests are in files of their own."""
+    environment = {name: value for name, value in os.environ.items() if name != "PJRT_DEVICE"}
+    if cases == "asked_for":
+        environment["PJRT_DEVICE"] = "CPU"
+    file = TESTS / f"accelerator_{cases}_cases.py"
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:logging", str(file)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout[-8000:]
 
 
 def test_memory_of_the_host_and_of_programs_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,16 +110,6 @@ def test_random_state() -> None:
     assert torch.rand(3, device="xla").tolist() == first
 
 
-def test_fork_rng_keeps_the_numbers_of_a_device_used_by_name(not_asked_for: None) -> None:
-    torch.rand(1, device="xla").item()
-    for options, kept in (({}, True), ({"devices": []}, False), ({"enabled": False}, False)):
-        with torch.random.fork_rng(**options):
-            inside = torch.rand(3, device="xla"), torch.rand(3)
-        after = torch.rand(3, device="xla"), torch.rand(3)
-        assert torch.equal(inside[0], after[0]) == kept
-        assert torch.equal(inside[1], after[1]) == options.get("enabled", True)
-
-
 @pytest.mark.parametrize("make", [torch.xla.Event, lambda **k: torch.Event("xla", **k)])
 def test_events_measure_what_is_between_them(make) -> None:
     matrix = torch.rand(600, 600, device="xla")
@@ -235,39 +171,6 @@ def test_default_device() -> None:
 # Helpers of PyTorch that know devices by these interfaces
 
 
-def test_pinned_memory(asked_for: None) -> None:
-    plain = torch.arange(6.0)
-    pinned = plain.pin_memory()
-    assert pinned.is_pinned() and pinned[2:].is_pinned() and not plain.is_pinned()
-    assert pinned.pin_memory() is pinned
-    assert pinned.to("xla", non_blocking=True).tolist() == plain.tolist()
-    assert torch.empty(3, pin_memory=True).is_pinned()
-    del pinned
-    assert not torch.arange(6.0).is_pinned()
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_loader_with_pinned_memory(asked_for: None, workers: int) -> None:
-    data = DataLoader(torch.arange(8.0), batch_size=4, num_workers=workers, pin_memory=True)
-    batches = list(data)
-    assert [batch.is_pinned() for batch in batches] == [True, True]
-    assert [batch.xla().sum().item() for batch in batches] == [6, 22]
-
-
-def test_autograd_on_an_accelerator(asked_for: None) -> None:
-    """The engine orders streams of accelerators: gradients are those of the CPU."""
-    gradients = {}
-    for device in ("cpu", "xla"):
-        torch.manual_seed(0)
-        model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
-        x = torch.randn(5, 4)
-        model, x = model.to(device), x.to(device).requires_grad_()
-        result = torch.utils.checkpoint.checkpoint(model, x, use_reentrant=False)
-        (result + model(x)).sum().backward()
-        gradients[device] = [p.grad.cpu() for p in (x, *model.parameters())]
-    torch.testing.assert_close(gradients["xla"], gradients["cpu"])
-
-
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_checkpoint_repeats_random_numbers(reentrant: bool) -> None:
     x = torch.ones(64, device="xla", requires_grad=True)
@@ -276,14 +179,6 @@ def test_checkpoint_repeats_random_numbers(reentrant: bool) -> None:
     )
     y.sum().backward()
     assert torch.equal(x.grad, y.detach())
-
-
-def test_benchmark_timer(asked_for: None) -> None:
-    timer = torch.utils.benchmark.Timer(
-        "(x @ x).sum(); torch.xla.synchronize()",
-        globals={"x": torch.rand(32, 32, device="xla"), "torch": torch},
-    )
-    assert timer.timeit(3).median > 0
 
 
 def test_tests_written_for_device_types(fresh_python) -> None:

@@ -233,8 +233,8 @@ def test_a_read_computes_what_else_needs_its_operations(asked_about: bool) -> No
 @pytest.mark.parametrize("write", [False, True])
 @pytest.mark.parametrize("learnt", [False, True])
 def test_views_of_views_cost_as_much_as_the_first(learnt: bool, write: bool) -> None:
-    """A chain of n views that costs n squared would cost 256 times as much when sixteen times as long.
-    Counted in time of this thread, and of the best of three: a busy machine makes that 20 or 40."""
+    """A chain of n views that costs n squared would cost 256 times as much when sixteen times as
+    long. Counted in time of this thread, the best of three: a busy machine makes 16 a 20 or 40."""
 
     def seconds(length: int) -> float:
         x = torch.zeros(2, 3, device="xla", requires_grad=learnt)

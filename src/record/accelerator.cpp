@@ -1,6 +1,7 @@
 #include "record/accelerator.h"
 
 #include "base/mutex.h"
+#include "pjrt/client.h"
 #include "pjrt/imports.h"
 
 #include <ATen/DeviceAccelerator.h>
@@ -15,10 +16,19 @@ namespace torch_xla {
 
 namespace {
 
-// Being installed makes the device nobody's default: PJRT_DEVICE asks for it.
-bool asked_for() {
+bool environment_names_a_platform() {
   const char* platform = std::getenv("PJRT_DEVICE");
   return platform != nullptr && platform[std::strspn(platform, " \t\r\n")] != '\0';
+}
+
+// Being installed makes the device nobody's default: PJRT_DEVICE asks for it, before it is in use.
+// Autograd's engine wants to know for each operation.
+bool asked_for() {
+  if (!pjrt::client_started()) {
+    return environment_names_a_platform();
+  }
+  static const bool asked = environment_names_a_platform();
+  return asked;
 }
 
 std::optional<c10::DeviceType> accelerator(bool checked) {

@@ -59,10 +59,15 @@ def _with_lists_of_small_ones(original: Choice) -> Choice:
     def default_to_fused_or_foreach(
         params: list[Tensor], differentiable: bool, use_fused: bool = False
     ) -> tuple[bool, bool]:
+        ours = [p for p in params if p is not None and p.is_xla]
+        in_lists = not ours or _are_many_and_small(ours)
+        if not use_fused and not in_lists:
+            return False, False
+        if not use_fused and len(ours) == len(params):
+            # It asks each parameter for its device's name, a new string: one of each class will do.
+            params = list({type(p): p for p in params}.values())
         fused, foreach = original(params, differentiable, use_fused)
-        if foreach and (ours := [p for p in params if p.device.type == type_name]):
-            foreach = _are_many_and_small(ours)
-        return fused, foreach
+        return fused, foreach and in_lists
 
     return default_to_fused_or_foreach
 
@@ -78,7 +83,7 @@ def _with_betas_of_tensors(lists: Update, one_by_one: Update) -> Update:
     @functools.wraps(lists)
     def multi_tensor_adam(params: list[Tensor], *args: Any, **kwargs: Any) -> None:
         refused = not kwargs["capturable"] and isinstance(kwargs["beta1"], Tensor)
-        ours = params and params[0].device.type == type_name
+        ours = params and params[0].is_xla
         (one_by_one if refused and ours else lists)(params, *args, **kwargs)
 
     return multi_tensor_adam
