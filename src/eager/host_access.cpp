@@ -3,6 +3,7 @@
 #include "eager/mode.h"
 #include "execution/sync.h"
 #include "host_ops/host_allocator.h"
+#include "tiers/reading_habit.h"
 #include "trace/scope.h"
 #include "values/frame.h"
 #include "values/internal_ops.h"
@@ -44,6 +45,11 @@ c10::Storage make_storage_of_leaf(const at::Tensor& result, int device) {
   const size_t nbytes = result.storage().nbytes();
   return make_storage(static_cast<int64_t>(nbytes), device,
                       {host_leaf(frame_of(result, nbytes), device, result.storage()), 0});
+}
+
+// The next ones of this thread, too, as far as can be said.
+bool operations_are_called() {
+  return mode() == Mode::Host || tiers::ReadingHabit::of_this_thread().runs_at_once();
 }
 
 // The xla tensor that sees this storage as the kernel's result sees its own.
@@ -173,11 +179,11 @@ bool HostAccess::pin_all(std::vector<StatePtr>& pending, std::vector<Entry*>& mi
   return true;
 }
 
-// Whether eager mode needs no node of a value that only its storage refers to.
+// Whether called operations need no node of a value that only its storage refers to.
 bool HostAccess::can_be_on_host(const Entry& entry) const {
   const StorageState& state = *entry.state;
   DeviceData& data = *device_data(*entry.leaf);
-  return mode() == Mode::Host && state.scope == nullptr && state.annotation == nullptr &&
+  return operations_are_called() && state.scope == nullptr && state.annotation == nullptr &&
          state.value().node == entry.leaf && entry.leaf.use_count() == 2 && entry.kept.defined() &&
          !entry.kept.unsafeGetTensorImpl()->is_wrapped_number() &&
          frame_of(entry.kept, entry.memory->nbytes()) == data.type && data.let_go_of_host();

@@ -19,6 +19,8 @@ class ReadingHabit {
 
   // An operation begins, on tensors of so many elements in all. Whether it is to run at once.
   bool begins_operation(const void* op, int64_t elements);
+  // Whether the last one was to.
+  bool runs_at_once() const { return runs_at_once_; }
   // A graph that was recorded has run. Whether its operations had better been called.
   void ran(bool is_better_called);
   // A value is read, or the user ends a step.
