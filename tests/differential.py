@@ -42,8 +42,8 @@ from torch_xla.experimental.assume_pure import assume_pure
 
 LINE_BY_LINE = ("off", "counted", "never", "eager", "habit")
 # Of the program, of which all are compared, and those before: the habit of calling what is small
-# (src/tiers/reading_habit.h) comes with 128 reads.
-RUNS, RUNS_BEFORE = {"counted": 3}, {"habit": 130}
+# (src/tiers/reading_habit.h) comes with 32 reads.
+RUNS, RUNS_BEFORE = {"counted": 3}, {"habit": 34}
 MODES = LINE_BY_LINE + FUNCTIONS
 
 

@@ -30,7 +30,7 @@ def in_new_thread(program: Callable[[], Result]) -> Result:
         return threads.submit(program).result()
 
 
-def read_often(x: Tensor, times: int = 132) -> list[float]:
+def read_often(x: Tensor, times: int = 36) -> list[float]:
     return [((x + i % 8) * x).sum().item() for i in range(times)]
 
 
@@ -39,7 +39,7 @@ def test_operations_run_as_they_are_called_after_many_reads(counters: Counters) 
     found = in_new_thread(lambda: read_often(x.to("xla")))
     assert found == read_often(x)
     assert counters("EagerOpExecuteTime") == 4 * 3
-    assert counters("InterpretTime") == 128
+    assert counters("InterpretTime") == 32
     assert counters("UncachedCompile") == 0
 
 
@@ -165,8 +165,8 @@ print(counter("UncachedCompile"), counter("InterpretTime"), counter("EagerOpExec
     )
     compiled, interpreted, called = (int(number) for number in output.split())
     assert compiled == 0
-    assert 128 <= interpreted < 140
-    assert called > 460 * 60
+    assert 32 <= interpreted < 44
+    assert called > 550 * 60
 
 
 def test_layers_that_draw_are_called_too() -> None:
@@ -180,7 +180,7 @@ print(counter("EagerOpExecuteTime"), file=sys.stderr)
     )
     called, recorded = run_python(program), run_python(program, TORCH_XLA_TIERS="never")
     assert called.stdout == recorded.stdout != ""
-    assert int(called.stderr) > 460 * 60
+    assert int(called.stderr) > 550 * 60
     assert int(recorded.stderr) == 0
 
 
@@ -206,7 +206,7 @@ def test_an_agents_acts_are_told_from_its_training(counters: Counters) -> None:
         weight = torch.linspace(-1, 1, 8).view(4, 2).to(device)
         seen = torch.linspace(-1, 2, 20).view(5, 4)
         found: list[float] = []
-        for _ in range(40):
+        for _ in range(20):
             before = counters("EagerOpExecuteTime")
             for state in seen[:4]:
                 found.append(state.to(device).mul(2).matmul(weight).argmax().item())
@@ -221,7 +221,7 @@ def test_an_agents_acts_are_told_from_its_training(counters: Counters) -> None:
     expected, _ = run("cpu")
     found, at_once = in_new_thread(lambda: run("xla"))
     assert found == expected
-    assert at_once == 4 * 3  # 160 acts have come, and 40 trainings
+    assert at_once == 4 * 3  # 80 acts have come, and 20 trainings
 
 
 def test_a_large_operation_is_recorded(counters: Counters) -> None:

@@ -28,7 +28,7 @@ class ReadingHabit {
 
  private:
   // What is read now and then is recorded, and can be looked at.
-  static constexpr int kFirstTimes = 128;
+  static constexpr int kFirstTimes = 32;
   static constexpr int kMostTimes = 1 << 20;
   // The operations up to a read that begin with the same one.
   struct Stretch {

@@ -30,7 +30,7 @@ class ReadingHabitTest : public testing::Test {
     return at_once;
   }
   void acquire() {
-    for (int i = 0; i < 128; ++i) {
+    for (int i = 0; i < 32; ++i) {
       EXPECT_FALSE(step(3)) << i;
     }
     EXPECT_TRUE(step(3));
@@ -47,7 +47,7 @@ TEST_F(ReadingHabitTest, IsAcquiredByGraphsThatHadBetterBeenCalled) {
 TEST_F(ReadingHabitTest, IsBrokenByMoreOperationsAndByLargerOnesAndHarderToAcquireAgain) {
   acquire();
   EXPECT_FALSE(step(7));
-  for (int i = 0; i < 512; ++i) {
+  for (int i = 0; i < 128; ++i) {
     EXPECT_FALSE(step(3)) << i;
   }
   EXPECT_TRUE(step(3));
@@ -61,16 +61,16 @@ TEST_F(ReadingHabitTest, IsKnownByTheFirstOperation) {
   const int acting = 0, training = 0;
   for (int i = 0; i < 200; ++i) {
     for (int act = 0; act < 4; ++act) {
-      EXPECT_EQ(step(5, kSmall, &acting), i >= 32) << i;
+      EXPECT_EQ(step(5, kSmall, &acting), i >= 8) << i;
     }
-    EXPECT_EQ(step(300, kSmall, &training), i >= 128) << i;
+    EXPECT_EQ(step(300, kSmall, &training), i >= 32) << i;
     EXPECT_FALSE(step(300, kLarge, &training)) << i;
   }
 }
 
 TEST_F(ReadingHabitTest, ManyKindsDoNotReplaceEachOther) {
   const std::array<char, 100> kinds{};
-  for (int i = 0; i < 128; ++i) {
+  for (int i = 0; i < 32; ++i) {
     for (const char& kind : kinds) {
       EXPECT_FALSE(step(3, kSmall, &kind));
     }
@@ -104,7 +104,7 @@ TEST_F(ReadingHabitTest, WhatIsReadAgainIsNoSignOfIt) {
 
 TEST_F(ReadingHabitTest, AReadForWhichNothingHadToRunEndsNothing) {
   const int first = 0, second = 0;
-  for (int i = 0; i < 128; ++i) {
+  for (int i = 0; i < 32; ++i) {
     EXPECT_FALSE(habit_.begins_operation(&first, kSmall));
     habit_.ends_stretch();
     EXPECT_FALSE(habit_.begins_operation(&second, kSmall));
