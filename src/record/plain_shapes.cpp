@@ -262,15 +262,14 @@ Results layer_norm_backward(const IValues& arguments) {
              : std::nullopt;
 }
 
-// input, `vectors` of a number for each channel, training, …
+// input, `vectors` of a number for each channel, …
 Results batch_norm_of(const IValues& arguments, std::ptrdiff_t vectors) {
   const at::Tensor& input = arguments[0].toTensor();
-  const auto training = arguments.begin() + 1 + vectors;
-  if (!training->toBool() || input.dim() < 2 || input.numel() == 0) {
+  if (input.dim() < 2 || input.numel() == 0) {
     return std::nullopt;
   }
   const std::array<int64_t, 1> channels{input.size(1)};
-  if (!std::all_of(arguments.begin() + 1, training,
+  if (!std::all_of(arguments.begin() + 1, arguments.begin() + 1 + vectors,
                    [&](auto& value) { return has_sizes(value, channels); })) {
     return std::nullopt;
   }
@@ -278,11 +277,22 @@ Results batch_norm_of(const IValues& arguments, std::ptrdiff_t vectors) {
 }
 
 // input, weight, bias, running_mean, running_var, training, momentum, eps
-Results batch_norm(const IValues& arguments) { return batch_norm_of(arguments, 4); }
+Results batch_norm(const IValues& arguments) {
+  return arguments[5].toBool() ? batch_norm_of(arguments, 4) : std::nullopt;
+}
 
 // input, weight, bias, training, momentum, eps
 Results batch_norm_without_statistics(const IValues& arguments) {
-  return batch_norm_of(arguments, 2);
+  return arguments[3].toBool() ? batch_norm_of(arguments, 2) : std::nullopt;
+}
+
+// input, weight, bias, running_mean, running_var, momentum, eps; nothing is saved for a gradient.
+Results batch_norm_in_evaluation(const IValues& arguments) {
+  Results results = batch_norm_of(arguments, 4);
+  for (size_t i = 1; results && i < 3; ++i) {
+    (*results)[i] = result({0}, arguments[0].toTensor());
+  }
+  return results;
 }
 
 // The same, and the running statistics that it would leave.
@@ -527,6 +537,8 @@ const Known* find_rule(const c10::OperatorHandle& op) {
       {{"aten::_native_batch_norm_legit", ""}, {batch_norm, Takes::kWideFloats}},
       {{"aten::_native_batch_norm_legit", "no_stats"},
        {batch_norm_without_statistics, Takes::kWideFloats}},
+      {{"aten::_native_batch_norm_legit_no_training", ""},
+       {batch_norm_in_evaluation, Takes::kWideFloats}},
       {{"aten::_native_batch_norm_legit_functional", ""},
        {functional_batch_norm, Takes::kWideFloats}},
       {{"aten::native_batch_norm_backward", ""}, {batch_norm_backward, Takes::kAny}},

@@ -85,6 +85,8 @@ TEST(PlainShapes, AreThoseOfTheCpu) {
   expect_plain("aten::_native_batch_norm_legit", {x, four, four, four, four, true, 0.1, 1e-5});
   expect_plain("aten::_native_batch_norm_legit_functional",
                {x, kNone, kNone, four, four, true, 0.1, 1e-5});
+  expect_plain("aten::_native_batch_norm_legit_no_training",
+               {x, four, kNone, four, four, 0.1, 1e-5});
   expect_plain("aten::native_batch_norm_backward",
                {x, x, four, four, four, four, four, true, 1e-5, mask(false, true, true)});
   const Tensor query = at::zeros({2, 5, 3, 8}).transpose(1, 2);
