@@ -1,5 +1,7 @@
 #include "record/plain_shapes.h"
 
+#include "record/plain_factories.h"
+
 #include <ATen/EmptyTensor.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/OpMathType.h>
@@ -514,6 +516,11 @@ const Known* find_rule(const c10::OperatorHandle& op) {
       {{"aten::log_sigmoid_backward", ""}, {like_second, Takes::kAny}},
       {{"aten::logit", ""}, {like_first}},
       {{"aten::_prelu_kernel_backward", ""}, {like_second_twice, Takes::kAny}},
+      {{"aten::arange", "start_step"}, {range, Takes::kAny}},
+      {{"aten::eye", ""}, {identity, Takes::kAny}},
+      {{"aten::eye", "m"}, {identity, Takes::kAny}},
+      {{"aten::randperm", ""}, {permutation, Takes::kAny}},
+      {{"aten::randperm", "generator"}, {permutation, Takes::kAny}},
       {{"aten::rsub", "Scalar"}, {like_first_unless_complex}},
       {{"aten::rsub", "Tensor"}, {elementwise}},
       {{"aten::isnan", ""}, {question, Takes::kAny}},

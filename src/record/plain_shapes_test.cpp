@@ -101,6 +101,27 @@ TEST(PlainShapes, AreThoseOfTheCpu) {
                {at::zeros({2, 6, 6}), x.sizes().vec(), int64_t{-3}, int64_t{-1}});
 }
 
+TEST(PlainShapes, OfFactoriesAreThoseOfTheCpu) {
+  auto expect_made = [](const char* name, const char* overload, IValues arguments,
+                        const c10::IValue& dtype) {
+    for (const c10::IValue& value : {dtype, c10::IValue(), c10::IValue(), c10::IValue()}) {
+      arguments.push_back(value);  // dtype, layout, device, pinned memory
+    }
+    expect_plain(name, arguments, overload);
+  };
+  for (const auto& ends : {std::array<int64_t, 3>{0, 9, 3}, {0, 10, 3}, {5, -6, -2}, {2, 2, 1}}) {
+    expect_made("aten::arange", "start_step", {ends[0], ends[1], ends[2]}, c10::IValue());
+    expect_made("aten::arange", "start_step", {ends[0], ends[1], ends[2]}, at::kFloat);
+  }
+  expect_made("aten::eye", "", {int64_t{3}}, c10::IValue());
+  expect_made("aten::eye", "m", {int64_t{3}, int64_t{4}}, at::kDouble);
+  expect_made("aten::randperm", "", {int64_t{3}}, at::kLong);
+  expect_made("aten::randperm", "generator", {int64_t{3}, c10::IValue()}, c10::IValue(at::kLong));
+  EXPECT_FALSE(plain_results(find("aten::arange", "start_step"),
+                             {int64_t{0}, int64_t{4}, int64_t{-1}, c10::IValue(), c10::IValue(),
+                              c10::IValue(), c10::IValue()}));
+}
+
 TEST(PlainShapes, OfElementsAreThoseOfTheCpu) {
   const Tensor x = at::zeros({2, 4, 6, 6}), row = at::zeros({6, 1});
   for (const char* name : {"aten::relu", "aten::abs", "aten::isnan", "aten::logical_not"}) {

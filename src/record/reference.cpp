@@ -10,11 +10,11 @@
 #include "trace/tensor.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/EmptyTensor.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
-#include <ATen/ops/index.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
 
@@ -52,6 +52,14 @@ at::TensorOptions options_like(const at::Tensor& tensor) {
 at::Tensor filled(const at::Tensor& tensor, int value) {
   const auto strides = at::infer_dense_strides(tensor.sizes(), tensor.strides());
   return at::empty_strided(tensor.sizes(), strides, options_like(tensor)).fill_(value);
+}
+// Laid out as the tensor is, gaps and repetitions too.
+at::Tensor laid_out(const at::Tensor& tensor, int value) {
+  const at::Tensor result =
+      at::empty_strided(tensor.sizes(), tensor.strides(), options_like(tensor));
+  const auto places = static_cast<int64_t>(result.storage().nbytes() / result.itemsize());
+  result.as_strided({places}, {1}, 0).fill_(value);
+  return result;
 }
 at::Tensor zeros(const at::Tensor& tensor) { return filled(tensor, 0); }
 at::Tensor ones(const at::Tensor& tensor) { return filled(tensor, 1); }
@@ -221,6 +229,65 @@ std::optional<IValues> second_opinion(const OpInfo& info, const c10::OperatorHan
   return results;
 }
 
+// PyTorch's meta kernels of what C++ does not tell are Python's: a millisecond for each kind of
+// call, and the first imports a library for half a second. Few numbers are computed sooner. In 16
+// bits some results have other dtypes on the CPU.
+bool cpu_answers_sooner(const OpInfo& info, const c10::OperatorHandle& op,
+                        const IValues& arguments) {
+  constexpr size_t kFew = 1 << 20;  // bytes
+  size_t bytes = 0;
+  for (const at::Tensor& tensor : flatten_tensors(arguments)) {
+    if (!tensor.defined()) {
+      continue;
+    }
+    bytes += at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.itemsize());
+    if (!is_xla(tensor) || at::isReducedFloatingType(tensor.scalar_type())) {
+      return false;
+    }
+  }
+  return bytes > 0 && bytes <= kFew && !is_of_others(info) && (!info.random || takes_generator(op));
+}
+
+// Of zeros, or of ones, if it refuses zeros: a distribution cannot consist of them.
+std::optional<IValues> results_on_cpu(const c10::OperatorHandle& op, const IValues& arguments) {
+  auto run = [&](int value) {
+    return run_on_cpu(op, arguments, [value](const auto& t) { return laid_out(t, value); });
+  };
+  CpuRun first = run(0);
+  if (first.results) {
+    return first.results;
+  }
+  CpuRun second = run(1);
+  if (first.error && second.error && second.message == first.message) {
+    std::rethrow_exception(first.error);
+  }
+  return second.results;
+}
+
+enum class Source { kRules, kPyTorch, kCpu };
+struct Answer {
+  std::optional<IValues> results;
+  Source source = Source::kPyTorch;
+};
+
+// What C++ says, ours or PyTorch's; else the CPU, if that is sooner; else Python.
+Answer answer_of(const OpInfo& info, const c10::OperatorHandle& op, const IValues& arguments,
+                 const IValues& meta_arguments) {
+  if (auto results = plain_results(op, meta_arguments)) {
+    return {results, Source::kRules};
+  }
+  if (auto results = results_without_python(op, meta_arguments)) {
+    return {results};
+  }
+  if (cpu_answers_sooner(info, op, arguments)) {
+    if (auto results = results_on_cpu(op, arguments)) {
+      return {results, Source::kCpu};
+    }
+  }
+  auto results = results_of_kernels(op, meta_arguments);
+  return {results ? results : run_meta(op, meta_arguments)};
+}
+
 // A convolution of no images computes nothing, and the CPU checks all other sizes first.
 void check_convolution(const c10::OperatorHandle& op, IValues arguments) {
   if (op.schema().name() != "aten::convolution") {
@@ -332,19 +399,12 @@ void check_representable(const OpInfo& info, const std::optional<IValues>& resul
 
 std::optional<IValues> ask(const OpInfo& info, const c10::OperatorHandle& op,
                            const IValues& arguments) {
-  std::optional<IValues> results;
+  Answer answer;
+  std::optional<IValues>& results = answer.results;
   IValues meta_arguments = to_meta(arguments);
-  bool sizes_are_checked = false;
   try {
     check_index_put(op, meta_arguments);
-    results = plain_results(op, meta_arguments);
-    sizes_are_checked = results.has_value();
-    if (!results) {
-      results = results_of_kernels(op, meta_arguments);
-    }
-    if (!results) {
-      results = run_meta(op, meta_arguments);
-    }
+    answer = answer_of(info, op, arguments, meta_arguments);
     check_summand(op, meta_arguments, results);
     if (results) {
       keep_order(op, meta_arguments, *results);
@@ -364,7 +424,10 @@ std::optional<IValues> ask(const OpInfo& info, const c10::OperatorHandle& op,
     const bool is_open = std::string_view(error.what()).find("get_ctx()") != std::string_view::npos;
     return is_of_others(info) && is_open ? std::nullopt : cpu.results;
   }
-  if (!sizes_are_checked && cpu_is_reference(info)) {
+  if (answer.source == Source::kCpu) {
+    return results;
+  }
+  if (answer.source != Source::kRules && cpu_is_reference(info)) {
     check_convolution(op, arguments);
   }
   std::optional<IValues> cpu = second_opinion(info, op, arguments, results);
@@ -418,7 +481,9 @@ class SharedMemory {
 void check_written_values(const at::Tensor& meta_self,
                           const c10::List<std::optional<at::Tensor>>& meta_indices,
                           const at::Tensor& values) {
-  const at::Tensor place = at::index(meta_self, meta_indices);
+  static const auto index = c10::Dispatcher::singleton().findSchemaOrThrow("aten::index", "Tensor");
+  const at::Tensor place =
+      results_without_python(index, {meta_self, meta_indices}).value().front().toTensor();
   c10::IntArrayRef sizes = values.sizes();
   while (sizes.size() > static_cast<size_t>(place.dim()) && sizes.front() == 1) {
     sizes = sizes.slice(1);

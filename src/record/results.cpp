@@ -24,7 +24,12 @@ constexpr DispatchKey kAnswering = DispatchKey::TESTING_ONLY_GenericMode;
 constexpr DispatchKey kStructured = DispatchKey::CompositeExplicitAutogradNonFunctional;
 constexpr DispatchKey kComposite = DispatchKey::CompositeExplicitAutograd;
 
+constexpr DispatchKey kImplicit = DispatchKey::CompositeImplicitAutograd;
+
 thread_local bool in_structured_kernel = false;
+thread_local bool python_is_refused = false;
+
+struct OnlyPythonTells : std::exception {};
 
 class Kernel {
  public:
@@ -61,7 +66,14 @@ void answer(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   } else if (in_structured_kernel) {
     results = IValues(given.end() - static_cast<int64_t>(schema.returns().size()), given.end());
   }
+  if (!results && !in_structured_kernel && op.hasKernelForDispatchKey(kImplicit)) {
+    op.callBoxedForDispatchKey(kImplicit, *stack);  // whose parts come here in turn
+    return;
+  }
   if (!results) {
+    if (python_is_refused && any_on_meta(given) && python_tells(op)) {
+      throw OnlyPythonTells();
+    }
     ExcludeDispatchKeyGuard computing(kAnswering);
     op.callBoxed(stack);
     return;
@@ -122,6 +134,12 @@ bool is_structured(const c10::OperatorHandle& op) {
   return op.hasKernelForDispatchKey(kStructured) && op.hasKernelForDispatchKey(DispatchKey::CPU);
 }
 
+bool python_tells(const c10::OperatorHandle& op) {
+  constexpr DispatchKey kMeta = DispatchKey::Meta;
+  return op.hasComputedKernelForDispatchKey(kMeta) &&
+         op.getComputedKernelForDispatchKey(kMeta).debug().find(".py:") != std::string::npos;
+}
+
 std::optional<IValues> results_in_cpp(const c10::OperatorHandle& op,
                                       const IValues& meta_arguments) {
   std::optional<IValues> results = plain_results(op, meta_arguments);
@@ -133,6 +151,21 @@ std::optional<IValues> results_of_kernels(const c10::OperatorHandle& op,
   at::AutoDispatchBelowADInplaceOrView guard;
   std::optional<IValues> results = run_structured(op, meta_arguments);
   return results ? results : run_composite(op, meta_arguments);
+}
+
+std::optional<IValues> results_without_python(const c10::OperatorHandle& op,
+                                              const IValues& meta_arguments) {
+  const bool before = std::exchange(python_is_refused, true);
+  std::optional<IValues> results;
+  try {
+    results = results_of_kernels(op, meta_arguments);
+  } catch (const OnlyPythonTells&) {
+  } catch (...) {
+    python_is_refused = before;
+    throw;
+  }
+  python_is_refused = before;
+  return results;
 }
 
 }  // namespace torch_xla
