@@ -60,6 +60,53 @@ def test_operations_do_not_load_the_compiler():
     assert others == ["[2.0, 2.0] [2.0, 5.0, 8.0, 11.0]"] * 2
 
 
+def test_operations_do_not_load_a_library_for_symbols():
+    """PyTorch's meta kernels in Python do, for more than half a second."""
+    output = output_of(
+        """
+        import sys
+        import torch.nn.functional as F
+
+        CALLS = {
+            "std": lambda x: x.std(),
+            "var": lambda x: x.var(1),
+            "max": lambda x: x.max(),
+            "median": lambda x: x.median(),
+            "flip": lambda x: x.flip(0),
+            "clamp": lambda x: x.clamp(0, 1),
+            "norm": lambda x: x.norm(),
+            "normalize": F.normalize,
+            "cumprod": lambda x: x.cumprod(1),
+            "index": lambda x: x[torch.tensor([0, 2]).to("xla")],
+            "nan_to_num": torch.nan_to_num,
+            "kl_div": lambda x: F.kl_div(x.log_softmax(1), x.softmax(1).detach()),
+            "prelu": lambda x: F.prelu(x, torch.ones(1, device="xla")),
+            "average": lambda x: F.adaptive_avg_pool2d(x[None, None], 1),
+            "transposed": lambda x: F.conv_transpose2d(x[None, None], x[None, None, :3, :3]),
+            "classes": lambda x: F.cross_entropy(x[None, :2], torch.ones(1, 8).long().to("xla")),
+            "fold": lambda x: F.unfold(x[None, None], 2),
+            "reflected": lambda x: F.pad(x[None], (1, 1), mode="reflect"),
+            "sampled": lambda x: F.grid_sample(x[None, None], x[None, :, None, :2]),
+            "normal": lambda x: torch.normal(x.detach(), x.detach().abs()),
+            "choice": lambda x: torch.distributions.Categorical(logits=x).sample(),
+            "permutation": lambda x: x[torch.randperm(6, device="xla")],
+            "inverse": lambda x: torch.linalg.inv(x[:, :6] + 9 * torch.eye(6, device="xla")),
+            "bags": lambda x: F.embedding_bag(torch.ones(2, 3).long().to("xla"), x),
+            "fourier": lambda x: torch.fft.rfft(x).abs(),
+            "range": lambda x: x[0] * torch.arange(0, 16, 2, device="xla"),
+        }
+        for name, call in CALLS.items():
+            result = call(torch.randn(6, 8).to("xla").requires_grad_())
+            if result.requires_grad:
+                result.square().sum().backward()
+            torch_xla.sync()
+            assert "sympy" not in sys.modules, name
+        print(len(CALLS))
+        """
+    )
+    assert output == "26\n"
+
+
 def test_version_is_that_of_the_distribution():
     assert importlib.metadata.version("torch-pjrt") == torch_xla.__version__
     assert torch_xla.__version__.split(".")[:2] == torch.__version__.split(".")[:2]

@@ -245,7 +245,8 @@ bool cpu_answers_sooner(const OpInfo& info, const c10::OperatorHandle& op,
       return false;
     }
   }
-  return bytes > 0 && bytes <= kFew && !is_of_others(info) && (!info.random || takes_generator(op));
+  return bytes > 0 && bytes <= kFew && !is_of_others(info) && !depends_on_sums(info) &&
+         (!info.random || takes_generator(op));
 }
 
 // Of zeros, or of ones, if it refuses zeros: a distribution cannot consist of them.
