@@ -2,7 +2,7 @@
 
 #include <ATen/EmptyTensor.h>
 
-namespace torch_xla {
+namespace torch_xla::plain {
 
 namespace {
 
@@ -47,4 +47,4 @@ std::optional<IValues> permutation(const IValues& arguments) {
   return IValues{at::detail::empty_meta({size}, dtype)};
 }
 
-}  // namespace torch_xla
+}  // namespace torch_xla::plain

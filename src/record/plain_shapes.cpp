@@ -1,93 +1,17 @@
 #include "record/plain_shapes.h"
 
 #include "record/plain_factories.h"
+#include "record/plain_images.h"
+#include "record/plain_rules.h"
 
-#include <ATen/EmptyTensor.h>
-#include <ATen/ExpandUtils.h>
-#include <ATen/OpMathType.h>
-#include <ATen/native/ConvUtils.h>
-
-#include <algorithm>
+#include <numeric>
 #include <unordered_map>
 
-namespace torch_xla {
+namespace torch_xla::plain {
 
 namespace {
 
-using Results = std::optional<IValues>;
 using Rule = Results (*)(const IValues&);
-
-bool wide(c10::ScalarType dtype) { return dtype == at::kFloat || dtype == at::kDouble; }
-
-bool plain_dtype(c10::ScalarType dtype) {
-  return wide(dtype) || dtype == at::kHalf || dtype == at::kBFloat16;
-}
-
-at::Tensor tensor_or_none(const c10::IValue& value) {
-  return value.isTensor() ? value.toTensor() : at::Tensor();
-}
-
-bool is_plain(const at::Tensor& tensor, c10::ScalarType dtype) {
-  return !tensor.defined() || (tensor.is_meta() && tensor.scalar_type() == dtype &&
-                               tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg());
-}
-
-// In order, and of the first one's dtype, which is a floating one.
-bool plain_floats(c10::ArrayRef<at::Tensor> tensors) {
-  const c10::ScalarType dtype = tensors.empty() ? at::kBool : tensors[0].scalar_type();
-  return plain_dtype(dtype) &&
-         std::all_of(tensors.begin(), tensors.end(),
-                     [dtype](const at::Tensor& tensor) { return is_plain(tensor, dtype); });
-}
-
-// A gradient as sums make it: one number, seen in all places. It leaves results in the others'
-// order.
-bool is_expanded_number(const at::Tensor& tensor) {
-  return std::all_of(tensor.strides().begin(), tensor.strides().end(),
-                     [](int64_t stride) { return stride == 0; });
-}
-
-bool is_plain_gradient(const at::Tensor& tensor, c10::ScalarType dtype) {
-  return is_plain(tensor, dtype) ||
-         (tensor.is_meta() && tensor.scalar_type() == dtype && !tensor.is_neg() &&
-          tensor.numel() > 0 && is_expanded_number(tensor));
-}
-
-at::Tensor result(c10::IntArrayRef sizes, const at::Tensor& dtype_of) {
-  return at::detail::empty_meta(sizes, dtype_of.scalar_type());
-}
-
-// Sums along the way have 32 bits at least.
-at::Tensor wide_result(c10::IntArrayRef sizes, const at::Tensor& dtype_of) {
-  return at::detail::empty_meta(sizes, at::toOpMathType(dtype_of.scalar_type()));
-}
-
-// Strides of dimensions of one element are kept, too, unless the tensor has gaps.
-at::Tensor result_in_order_of(const at::Tensor& tensor) {
-  const std::vector<int64_t> strides =
-      tensor.is_non_overlapping_and_dense()
-          ? tensor.strides().vec()
-          : at::infer_dense_strides(tensor.sizes(), tensor.strides());
-  return at::detail::empty_strided_meta(tensor.sizes(), strides, tensor.scalar_type());
-}
-
-bool has_sizes(const c10::IValue& value, c10::IntArrayRef sizes) {
-  const at::Tensor tensor = tensor_or_none(value);
-  return !tensor.defined() || tensor.sizes() == sizes;
-}
-
-// Like each of `tensors` where the mask, the operator's last argument, wants it.
-Results wanted(const IValues& arguments, const std::array<at::Tensor, 3>& tensors) {
-  const c10::List<bool> mask = arguments.back().toBoolList();
-  IValues results;
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    if (mask[i] && !tensors[i].defined()) {
-      return std::nullopt;
-    }
-    results.emplace_back(mask[i] ? result(tensors[i].sizes(), tensors[i]) : at::Tensor());
-  }
-  return results;
-}
 
 Results like_first(const IValues& arguments) {
   return IValues{result(arguments[0].toTensor().sizes(), arguments[0].toTensor())};
@@ -139,6 +63,31 @@ Results like_first_unless_complex(const IValues& arguments) {
 }
 
 Results written(const IValues& arguments) { return IValues{arguments[0]}; }
+
+// self, mask, number
+Results written_under_mask(const IValues& arguments) {
+  const at::Tensor &self = arguments[0].toTensor(), &mask = arguments[1].toTensor();
+  return plain_floats({self}) && is_plain(mask, at::kBool) &&
+                 at::is_expandable_to(mask.sizes(), self.sizes())
+             ? written(arguments)
+             : std::nullopt;
+}
+
+// Bools changed in place, by another tensor or not.
+Results written_answers(const IValues& arguments) {
+  const at::Tensor& self = arguments[0].toTensor();
+  const at::Tensor other = arguments.size() > 1 ? arguments[1].toTensor() : self;
+  return is_plain(self, at::kBool) && is_plain(other, at::kBool) &&
+                 at::is_expandable_to(other.sizes(), self.sizes())
+             ? written(arguments)
+             : std::nullopt;
+}
+
+// self, dims
+Results flip(const IValues& arguments) {
+  return dims_of(arguments[0].toTensor(), arguments[1].toIntVector()) ? like_first(arguments)
+                                                                      : std::nullopt;
+}
 
 // Of two tensors, or a tensor and a number, element by element; tensors in order give one in order.
 std::optional<std::vector<int64_t>> common_sizes(const c10::IValue& one, const c10::IValue& other) {
@@ -288,14 +237,8 @@ Results batch_norm_without_statistics(const IValues& arguments) {
   return arguments[3].toBool() ? batch_norm_of(arguments, 2) : std::nullopt;
 }
 
-// input, weight, bias, running_mean, running_var, momentum, eps; nothing is saved for a gradient.
-Results batch_norm_in_evaluation(const IValues& arguments) {
-  Results results = batch_norm_of(arguments, 4);
-  for (size_t i = 1; results && i < 3; ++i) {
-    (*results)[i] = result({0}, arguments[0].toTensor());
-  }
-  return results;
-}
+// input, weight, bias, running_mean, running_var, momentum, eps
+Results batch_norm_in_evaluation(const IValues& arguments) { return batch_norm_of(arguments, 4); }
 
 // The same, and the running statistics that it would leave.
 Results functional_batch_norm(const IValues& arguments) {
@@ -306,25 +249,41 @@ Results functional_batch_norm(const IValues& arguments) {
   return results;
 }
 
+// Without the dimensions that a sum runs over, or with ones for them.
+Results reduced(const at::Tensor& self, const std::vector<int64_t>& dims, bool keepdim) {
+  const auto summed = dims_of(self, dims);
+  if (!summed) {
+    return std::nullopt;
+  }
+  std::vector<int64_t> left;
+  for (int64_t i = 0; i < self.dim(); ++i) {
+    if (!(*summed)[i] || keepdim) {
+      left.push_back((*summed)[i] ? 1 : self.size(i));
+    }
+  }
+  return IValues{result(left, self)};
+}
+
 // self, dim, keepdim
 Results logsumexp(const IValues& arguments) {
-  const at::Tensor& self = arguments[0].toTensor();
-  std::vector<int64_t> sizes = self.sizes().vec(), left;
-  std::vector<bool> summed(sizes.size());
-  for (int64_t dim : arguments[1].toIntVector()) {
-    dim += dim < 0 ? self.dim() : 0;
-    if (dim < 0 || dim >= self.dim() || summed[dim]) {
-      return std::nullopt;
-    }
-    summed[dim] = true;
-  }
-  for (size_t i = 0; i < sizes.size(); ++i) {
-    if (!summed[i] || arguments[2].toBool()) {
-      left.push_back(summed[i] ? 1 : sizes[i]);
-    }
-  }
-  return arguments[1].toIntVector().empty() ? std::nullopt : Results(IValues{result(left, self)});
+  const std::vector<int64_t> dims = arguments[1].toIntVector();
+  return dims.empty() ? std::nullopt
+                      : reduced(arguments[0].toTensor(), dims, arguments[2].toBool());
 }
+
+// self, dim or none for all, correction, keepdim
+Results deviation(const IValues& arguments) {
+  const at::Tensor& self = arguments[0].toTensor();
+  std::vector<int64_t> dims =
+      arguments[1].isNone() ? std::vector<int64_t>() : arguments[1].toIntVector();
+  if (dims.empty()) {
+    dims.resize(self.dim());
+    std::iota(dims.begin(), dims.end(), 0);
+  }
+  return reduced(self, dims, arguments[3].toBool());
+}
+
+Results deviation_and_mean(const IValues& arguments) { return twice(deviation(arguments)); }
 
 // input, weight, bias, N, C, HxW, group, eps
 Results group_norm(const IValues& arguments) {
@@ -362,54 +321,6 @@ Results batch_norm_backward(const IValues& arguments) {
   }
   const at::Tensor channels = result({input.size(1)}, input);
   return wanted(arguments, {input, channels, channels});
-}
-
-// input, grid, …
-Results grid_sampler(const IValues& arguments) {
-  const at::Tensor &input = arguments[0].toTensor(), &grid = arguments[1].toTensor();
-  if (!input.is_meta() || !plain_dtype(input.scalar_type()) || input.is_neg() ||
-      grid.scalar_type() != input.scalar_type() || input.dim() != 4 || grid.dim() != 4 ||
-      input.size(0) != grid.size(0) || grid.size(3) != 2 || input.numel() == 0) {
-    return std::nullopt;
-  }
-  return IValues{result({input.size(0), input.size(1), grid.size(1), grid.size(2)}, input)};
-}
-
-bool all_at_least(const std::vector<int64_t>& values, int64_t least, size_t count) {
-  return values.size() == count &&
-         std::all_of(values.begin(), values.end(), [least](int64_t v) { return v >= least; });
-}
-
-// input, weight, bias, stride, padding, dilation, transposed, output_padding, groups
-Results convolution(const IValues& arguments) {
-  const at::Tensor& input = arguments[0].toTensor();
-  const at::Tensor& weight = arguments[1].toTensor();
-  const std::vector<int64_t> stride = arguments[3].toIntVector(),
-                             padding = arguments[4].toIntVector(),
-                             dilation = arguments[5].toIntVector();
-  const size_t spatial = input.dim() < 3 ? 0 : static_cast<size_t>(input.dim() - 2);
-  const int64_t groups = arguments[8].toInt();
-  if (arguments[6].toBool() || spatial == 0 || weight.dim() != input.dim() || groups < 1 ||
-      !all_at_least(stride, 1, spatial) || !all_at_least(padding, 0, spatial) ||
-      !all_at_least(dilation, 1, spatial) || input.numel() == 0 || weight.numel() == 0 ||
-      weight.size(1) * groups != input.size(1) || weight.size(0) % groups != 0 ||
-      !has_sizes(arguments[2], weight.sizes().slice(0, 1))) {
-    return std::nullopt;
-  }
-  const std::vector<int64_t> sizes =
-      at::native::conv_output_size(input.sizes(), weight.sizes(), padding, stride, dilation);
-  if (std::any_of(sizes.begin(), sizes.end(), [](int64_t size) { return size < 1; })) {
-    return std::nullopt;
-  }
-  return IValues{result(sizes, input)};
-}
-
-// grad_output, input, weight, bias_sizes, …, output_mask
-Results convolution_backward(const IValues& arguments) {
-  const at::Tensor& weight = arguments[2].toTensor();
-  const at::Tensor bias =
-      arguments[3].isNone() ? at::Tensor() : result(arguments[3].toIntVector(), weight);
-  return wanted(arguments, {arguments[1].toTensor(), weight, bias});
 }
 
 // The queries' order is kept; the sums come with heads and positions exchanged.
@@ -521,6 +432,17 @@ const Known* find_rule(const c10::OperatorHandle& op) {
       {{"aten::eye", "m"}, {identity, Takes::kAny}},
       {{"aten::randperm", ""}, {permutation, Takes::kAny}},
       {{"aten::randperm", "generator"}, {permutation, Takes::kAny}},
+      {{"aten::zero_", ""}, {written}},
+      {{"aten::flip", ""}, {flip}},
+      {{"aten::nan_to_num", ""}, {like_first}},
+      {{"aten::masked_fill_", "Scalar"}, {written_under_mask, Takes::kAny}},
+      {{"aten::logical_not_", ""}, {written_answers, Takes::kAny}},
+      {{"aten::logical_and_", ""}, {written_answers, Takes::kAny}},
+      {{"aten::logical_or_", ""}, {written_answers, Takes::kAny}},
+      {{"aten::std", "correction"}, {deviation}},
+      {{"aten::var", "correction"}, {deviation}},
+      {{"aten::std_mean", "correction"}, {deviation_and_mean}},
+      {{"aten::var_mean", "correction"}, {deviation_and_mean}},
       {{"aten::rsub", "Scalar"}, {like_first_unless_complex}},
       {{"aten::rsub", "Tensor"}, {elementwise}},
       {{"aten::isnan", ""}, {question, Takes::kAny}},
@@ -552,6 +474,9 @@ const Known* find_rule(const c10::OperatorHandle& op) {
       {{"aten::grid_sampler_2d", ""}, {grid_sampler, Takes::kAny}},
       {{"aten::convolution", ""}, {convolution}},
       {{"aten::convolution_backward", ""}, {convolution_backward}},
+      {{"aten::_adaptive_avg_pool2d", ""}, {adaptive_pool}},
+      {{"aten::_adaptive_avg_pool2d_backward", ""}, {adaptive_pool_backward, Takes::kAny}},
+      {{"aten::reflection_pad2d", ""}, {reflected}},
       {{"aten::_scaled_dot_product_flash_attention_for_cpu", ""}, {attention, Takes::kAny}},
       {{"aten::embedding", ""}, {embedding, Takes::kAny}},
       {{"aten::clone", ""}, {clone, Takes::kAny}},
@@ -563,10 +488,14 @@ const Known* find_rule(const c10::OperatorHandle& op) {
 
 }  // namespace
 
+}  // namespace torch_xla::plain
+
+namespace torch_xla {
+
 std::optional<IValues> plain_results(const c10::OperatorHandle& op, const IValues& meta_arguments) {
-  const Known* known = find_rule(op);
-  return known != nullptr && takes(*known, meta_arguments) ? known->rule(meta_arguments)
-                                                           : std::nullopt;
+  const plain::Known* known = plain::find_rule(op);
+  return known != nullptr && plain::takes(*known, meta_arguments) ? known->rule(meta_arguments)
+                                                                  : std::nullopt;
 }
 
 }  // namespace torch_xla

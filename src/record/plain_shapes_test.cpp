@@ -73,6 +73,14 @@ TEST(PlainShapes, AreThoseOfTheCpu) {
     expect_plain("aten::convolution",
                  {x, weight, eight, two, padding, one, false, none, int64_t{2}});
   }
+  const Tensor wider = at::zeros({4, 3, 3, 3});
+  for (const auto& added : {none, one}) {
+    expect_plain("aten::convolution",
+                 {x, wider, at::zeros({6}), two, one, one, true, added, int64_t{2}});
+  }
+  expect_plain("aten::_adaptive_avg_pool2d", {x, two});
+  expect_plain("aten::_adaptive_avg_pool2d_backward", {x.slice(2, 0, 2).slice(3, 0, 2).clone(), x});
+  expect_plain("aten::reflection_pad2d", {x, std::vector<int64_t>{1, 2, 0, 5}});
   const Tensor grad = at::zeros({2, 8, 3, 3});
   for (bool bias : {true, false}) {
     expect_plain("aten::convolution_backward", {grad, x, weight, channels, two, one, one, false,
@@ -85,8 +93,13 @@ TEST(PlainShapes, AreThoseOfTheCpu) {
   expect_plain("aten::_native_batch_norm_legit", {x, four, four, four, four, true, 0.1, 1e-5});
   expect_plain("aten::_native_batch_norm_legit_functional",
                {x, kNone, kNone, four, four, true, 0.1, 1e-5});
-  expect_plain("aten::_native_batch_norm_legit_no_training",
-               {x, four, kNone, four, four, 0.1, 1e-5});
+  // The CPU saves nothing there; meta and programs do.
+  const auto evaluation = plain_results(find("aten::_native_batch_norm_legit_no_training"),
+                                        on_meta({x, four, kNone, four, four, 0.1, 1e-5}));
+  ASSERT_TRUE(evaluation.has_value());
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ((*evaluation)[i].toTensor().sizes(), i == 0 ? x.sizes() : four.sizes());
+  }
   expect_plain("aten::native_batch_norm_backward",
                {x, x, four, four, four, four, four, true, 1e-5, mask(false, true, true)});
   const Tensor query = at::zeros({2, 5, 3, 8}).transpose(1, 2);
@@ -99,6 +112,35 @@ TEST(PlainShapes, AreThoseOfTheCpu) {
   expect_plain("aten::clone", {at::zeros({1, 3, 4}).slice(1, 1, 3, 3), c10::IValue()});
   expect_plain("aten::select_backward",
                {at::zeros({2, 6, 6}), x.sizes().vec(), int64_t{-3}, int64_t{-1}});
+}
+
+TEST(PlainShapes, OfSumsAreThoseOfTheCpu) {
+  const Tensor x = at::zeros({2, 4, 6, 6});
+  for (const auto& dims : {std::vector<int64_t>{}, {1}, {-1, 0}}) {
+    for (bool keep : {false, true}) {
+      for (const char* name : {"aten::std", "aten::var", "aten::std_mean", "aten::var_mean"}) {
+        expect_plain(name, {x, dims, 1, keep}, "correction");
+        expect_plain(name, {x, c10::IValue(), 1, keep}, "correction");
+      }
+    }
+  }
+  const std::vector<int64_t> twice{1, -3};
+  EXPECT_FALSE(plain_results(find("aten::var", "correction"), on_meta({x, twice, 1, false})));
+  EXPECT_FALSE(plain_results(find("aten::flip"), on_meta({x, twice})));
+}
+
+TEST(PlainShapes, OfWhatIsWrittenAreThoseOfTheCpu) {
+  const Tensor x = at::zeros({2, 4, 6}), mask = at::zeros({4, 1}, at::kBool);
+  const Tensor answers = at::zeros({2, 4, 6}, at::kBool);
+  expect_plain("aten::zero_", {x});
+  expect_plain("aten::masked_fill_", {x, mask, 0}, "Scalar");
+  expect_plain("aten::logical_not_", {answers});
+  for (const char* name : {"aten::logical_and_", "aten::logical_or_"}) {
+    expect_plain(name, {answers, mask});
+    EXPECT_FALSE(plain_results(find(name), on_meta({mask, answers})));
+  }
+  expect_plain("aten::flip", {x, std::vector<int64_t>{0, -1}});
+  expect_plain("aten::nan_to_num", {x, 0.0, c10::IValue(), c10::IValue()});
 }
 
 TEST(PlainShapes, OfFactoriesAreThoseOfTheCpu) {

@@ -31,6 +31,13 @@ thread_local bool python_is_refused = false;
 
 struct OnlyPythonTells : std::exception {};
 
+// PyTorch's meta kernel is one that its Python package registered.
+bool python_tells(const c10::OperatorHandle& op) {
+  constexpr DispatchKey kMeta = DispatchKey::Meta;
+  return op.hasComputedKernelForDispatchKey(kMeta) &&
+         op.getComputedKernelForDispatchKey(kMeta).debug().find(".py:") != std::string::npos;
+}
+
 class Kernel {
  public:
   explicit Kernel(bool structured)
@@ -132,12 +139,6 @@ std::optional<IValues> run_composite(const c10::OperatorHandle& op, const IValue
 
 bool is_structured(const c10::OperatorHandle& op) {
   return op.hasKernelForDispatchKey(kStructured) && op.hasKernelForDispatchKey(DispatchKey::CPU);
-}
-
-bool python_tells(const c10::OperatorHandle& op) {
-  constexpr DispatchKey kMeta = DispatchKey::Meta;
-  return op.hasComputedKernelForDispatchKey(kMeta) &&
-         op.getComputedKernelForDispatchKey(kMeta).debug().find(".py:") != std::string::npos;
 }
 
 std::optional<IValues> results_in_cpp(const c10::OperatorHandle& op,

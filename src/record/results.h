@@ -20,7 +20,5 @@ std::optional<IValues> results_of_kernels(const c10::OperatorHandle& op,
 // The same, also nullopt where an operator that this one consists of asks Python.
 std::optional<IValues> results_without_python(const c10::OperatorHandle& op,
                                               const IValues& meta_arguments);
-// Whether PyTorch's meta kernel is Python's.
-bool python_tells(const c10::OperatorHandle& op);
 
 }  // namespace torch_xla
