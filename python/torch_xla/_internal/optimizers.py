@@ -59,7 +59,7 @@ def _with_lists_of_small_ones(original: Choice) -> Choice:
     def default_to_fused_or_foreach(
         params: list[Tensor], differentiable: bool, use_fused: bool = False
     ) -> tuple[bool, bool]:
-        ours = [p for p in params if p is not None and p.is_xla]
+        ours = [p for p in params if p is not None and _is_xla(p)]
         in_lists = not ours or _are_many_and_small(ours)
         if not use_fused and not in_lists:
             return False, False
@@ -70,6 +70,11 @@ def _with_lists_of_small_ones(original: Choice) -> Choice:
         return fused, foreach and in_lists
 
     return default_to_fused_or_foreach
+
+
+def _is_xla(tensor: Tensor) -> bool:
+    """Without the device's name, a new string each time."""
+    return tensor.is_xla  # type: ignore[attr-defined, no-any-return]
 
 
 def _are_many_and_small(parameters: list[Tensor]) -> bool:
@@ -83,7 +88,7 @@ def _with_betas_of_tensors(lists: Update, one_by_one: Update) -> Update:
     @functools.wraps(lists)
     def multi_tensor_adam(params: list[Tensor], *args: Any, **kwargs: Any) -> None:
         refused = not kwargs["capturable"] and isinstance(kwargs["beta1"], Tensor)
-        ours = params and params[0].is_xla
+        ours = params and _is_xla(params[0])
         (one_by_one if refused and ours else lists)(params, *args, **kwargs)
 
     return multi_tensor_adam
