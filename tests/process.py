@@ -24,6 +24,18 @@ def run_python(
     )
 
 
+def check_tests(file: str, environment: dict[str, str]) -> None:
+    """Tests of a process of their own, for what a process decides once."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:logging", str(TESTS / file)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout[-8000:]
+
+
 def output_of(program: str, *arguments: str, timeout: float = 120.0, **environment: str) -> str:
     """The output of a program that must succeed."""
     done = run_python(program, *arguments, timeout=timeout, **environment)

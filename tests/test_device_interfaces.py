@@ -2,15 +2,13 @@
 them."""
 
 import os
-import subprocess
-import sys
 import time
 
 import pytest
 import torch
 import torch.utils.checkpoint
 import torch_xla
-from process import TESTS
+from process import check_tests
 from torch import nn
 
 MEGABYTE = 1 << 20
@@ -25,15 +23,7 @@ def test_as_an_accelerator(cases: str) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "PJRT_DEVICE"}
     if cases == "asked_for":
         environment["PJRT_DEVICE"] = "CPU"
-    file = TESTS / f"accelerator_{cases}_cases.py"
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:logging", str(file)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stdout[-8000:]
+    check_tests(f"accelerator_{cases}_cases.py", environment)
 
 
 def test_memory_of_the_host_and_of_programs_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,27 +3,18 @@ their own (spmd_*_cases.py), which run in a process with 8 devices."""
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch_xla.runtime as xr
-from process import TESTS, output_of, run_python
+from process import TESTS, check_tests, output_of, run_python
 
 FILES = sorted(path.name for path in TESTS.glob("spmd_*_cases.py"))
 
 
 @pytest.mark.parametrize("file", FILES)
 def test_on_eight_devices(file: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:logging", str(TESTS / file)],
-        env={**os.environ, "CPU_NUM_DEVICES": "8", "XLA_USE_SPMD": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stdout[-8000:]
+    check_tests(file, {**os.environ, "CPU_NUM_DEVICES": "8", "XLA_USE_SPMD": "1"})
 
 
 def test_marking_outside_of_spmd_mode_says_what_to_call() -> None:

@@ -65,12 +65,17 @@ Results like_first_unless_complex(const IValues& arguments) {
 Results written(const IValues& arguments) { return IValues{arguments[0]}; }
 
 // self, mask, number
-Results written_under_mask(const IValues& arguments) {
+Results masked_fill(const IValues& arguments) {
   const at::Tensor &self = arguments[0].toTensor(), &mask = arguments[1].toTensor();
-  return plain_floats({self}) && is_plain(mask, at::kBool) &&
-                 at::is_expandable_to(mask.sizes(), self.sizes())
-             ? written(arguments)
-             : std::nullopt;
+  if (!plain_floats({self}) || !is_plain(mask, at::kBool) ||
+      !at::is_expandable_to(mask.sizes(), self.sizes())) {
+    return std::nullopt;
+  }
+  return IValues{result(self.sizes(), self)};
+}
+
+Results written_under_mask(const IValues& arguments) {
+  return masked_fill(arguments) ? written(arguments) : std::nullopt;
 }
 
 // Bools changed in place, by another tensor or not.
@@ -134,16 +139,6 @@ Results where(const IValues& arguments) {
     return std::nullopt;
   }
   return IValues{result(*sizes, self)};
-}
-
-// self, mask, value
-Results masked_fill(const IValues& arguments) {
-  const at::Tensor &self = arguments[0].toTensor(), &mask = arguments[1].toTensor();
-  if (!plain_floats({self}) || !is_plain(mask, at::kBool) ||
-      !at::is_expandable_to(mask.sizes(), self.sizes())) {
-    return std::nullopt;
-  }
-  return IValues{result(self.sizes(), self)};
 }
 
 // tensors, dim

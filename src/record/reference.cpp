@@ -126,8 +126,14 @@ bool values_decide(const CpuRun& of_zeros, const CpuRun& of_ones) {
   });
 }
 
-// What the kernel returns for zeros; nothing if values decide. It refuses the call, not the values,
-// if it says the same of ones.
+// It refuses the call, not the values, if it says the same of zeros and of ones.
+void rethrow_if_both_refuse(const CpuRun& of_zeros, const CpuRun& of_ones) {
+  if (of_zeros.error && of_ones.error && of_zeros.message == of_ones.message) {
+    std::rethrow_exception(of_zeros.error);
+  }
+}
+
+// What the kernel returns for zeros; nothing if values decide.
 std::optional<IValues> ask_cpu(const OpInfo& info, const c10::OperatorHandle& op,
                                const IValues& arguments) {
   CpuRun first = run_on_cpu(op, arguments, zeros);
@@ -135,10 +141,7 @@ std::optional<IValues> ask_cpu(const OpInfo& info, const c10::OperatorHandle& op
     return values_decide(first, run_on_cpu(op, arguments, ones)) ? std::nullopt : first.results;
   }
   if (first.error && !depends_on_sums(info)) {
-    CpuRun second = run_on_cpu(op, arguments, ones);
-    if (second.error && second.message == first.message) {
-      std::rethrow_exception(first.error);
-    }
+    rethrow_if_both_refuse(first, run_on_cpu(op, arguments, ones));
   }
   return first.results;
 }
@@ -260,9 +263,7 @@ std::optional<IValues> results_on_cpu(const c10::OperatorHandle& op, const IValu
     return first.results;
   }
   CpuRun second = run(1);
-  if (first.error && second.error && second.message == first.message) {
-    std::rethrow_exception(first.error);
-  }
+  rethrow_if_both_refuse(first, second);
   return second.results;
 }
 

@@ -38,17 +38,25 @@ bool python_tells(const c10::OperatorHandle& op) {
          op.getComputedKernelForDispatchKey(kMeta).debug().find(".py:") != std::string::npos;
 }
 
-class Kernel {
+class Meanwhile {
  public:
-  explicit Kernel(bool structured)
-      : before_(std::exchange(in_structured_kernel, structured)), mode_(kAnswering) {}
-  ~Kernel() { in_structured_kernel = before_; }
-  Kernel(const Kernel&) = delete;
-  Kernel& operator=(const Kernel&) = delete;
+  Meanwhile(bool& flag, bool value) : flag_(flag), before_(std::exchange(flag, value)) {}
+  ~Meanwhile() { flag_ = before_; }
+  Meanwhile(const Meanwhile&) = delete;
+  Meanwhile& operator=(const Meanwhile&) = delete;
 
  private:
+  bool& flag_;
   bool before_;
-  IncludeDispatchKeyGuard mode_;
+};
+
+class Kernel {
+ public:
+  explicit Kernel(bool structured) : structured_(in_structured_kernel, structured) {}
+
+ private:
+  Meanwhile structured_;
+  IncludeDispatchKeyGuard mode_{kAnswering};
 };
 
 bool writes_to_outputs(const c10::FunctionSchema& schema) {
@@ -156,17 +164,12 @@ std::optional<IValues> results_of_kernels(const c10::OperatorHandle& op,
 
 std::optional<IValues> results_without_python(const c10::OperatorHandle& op,
                                               const IValues& meta_arguments) {
-  const bool before = std::exchange(python_is_refused, true);
-  std::optional<IValues> results;
+  Meanwhile refused(python_is_refused, true);
   try {
-    results = results_of_kernels(op, meta_arguments);
+    return results_of_kernels(op, meta_arguments);
   } catch (const OnlyPythonTells&) {
-  } catch (...) {
-    python_is_refused = before;
-    throw;
+    return std::nullopt;
   }
-  python_is_refused = before;
-  return results;
 }
 
 }  // namespace torch_xla
