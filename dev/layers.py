@@ -1,4 +1,5 @@
-"""Check what compilers do not: which folders include which, declared metrics, size of files."""
+"""Check what compilers do not: which folders include which, declared metrics, size of files, and
+functions that hide others of their name."""
 
 import re
 import subprocess
@@ -34,6 +35,36 @@ LAYERS = [
 ATEN_LAYERS = set(LAYERS[: LAYERS.index("tiers")])
 MAX_LINES = 600
 METRICS = Path("src/metrics/metrics.inc")
+FUNCTION = re.compile(
+    r"^[a-zA-Z][\w:<>,&* ]*?[ &*](\w+)\(([^()]*)\)(?: const)?[;\s{]", re.MULTILINE
+)
+UNNAMED = re.compile(r"^namespace \{\n(.*?)^\}  // namespace\n", re.MULTILINE | re.DOTALL)
+
+
+def functions_in(text: str) -> set[str]:
+    """Those that begin a line, by name and types of parameters: those of no class."""
+    found = set()
+    for name, parameters in FUNCTION.findall(text):
+        types = [re.sub(r"\s*\w+(\s*=.*)?$", "", one.strip()) for one in parameters.split(",")]
+        found.add(f"{name}({', '.join(types)})")
+    return found
+
+
+def hidden_functions(sources: list[Path]) -> list[str]:
+    """Files are compiled several at a time: where one has a function of its own like that of a
+    header, the others' calls of the header's go to it."""
+    texts = {path: path.read_text() for path in sources if path.parts[0] == "src"}
+    declared: dict[str, Path] = {}
+    for path, text in texts.items():
+        if path.suffix == ".h":
+            declared.update(dict.fromkeys(functions_in(text), path))
+    return [
+        f"{path}: {function} hides that of {declared[function]} in files compiled with it"
+        for path, text in texts.items()
+        if path.suffix == ".cpp"
+        for part in UNNAMED.findall(text)
+        for function in sorted(functions_in(part) & declared.keys())
+    ]
 
 
 def problems_of(path: Path) -> list[str]:
@@ -73,6 +104,7 @@ def main() -> None:
     sources = [Path(name) for name in listing.stdout.splitlines()]
     checked = [path for path in sources if path.suffix in {".cpp", ".h", ".py"} and path.exists()]
     problems = [problem for path in checked for problem in problems_of(path)]
+    problems += hidden_functions(checked)
     if chart() not in Path("docs/architecture.md").read_text():
         problems.append("docs/architecture.md: not the layers that dev/layers.py --print prints")
     print("\n".join(problems), end="\n" if problems else "")

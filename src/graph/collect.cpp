@@ -186,7 +186,7 @@ std::string shape_text(const TensorType& type) {
          (layout.empty() ? "" : "{" + layout + "}");
 }
 
-std::string number_text(const Number& number) {
+std::string plain_text(const Number& number) {
   if (number.is_integral()) {
     return std::to_string(number.integer);
   }
@@ -237,7 +237,7 @@ class TextWriter {
     }
     text += "), xla_shape=" + shape;
     for (size_t i = 0; i < node.numbers.size(); ++i) {
-      text += (i > 0 ? ", " : ", numbers=(") + number_text(node.numbers[i]);
+      text += (i > 0 ? ", " : ", numbers=(") + plain_text(node.numbers[i]);
     }
     text += node.numbers.empty() ? "" : ")";
     if (node.location != 0) {

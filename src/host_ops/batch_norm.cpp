@@ -1,5 +1,6 @@
 #include "host_ops/batch_norm.h"
 
+#include "host_ops/lane_sums.h"
 #include "host_ops/lanes.h"
 
 #include <ATen/core/List.h>
@@ -37,29 +38,6 @@ struct Call {
   Tensor of_input;  // undefined: not wanted
 };
 
-// Of the gradient, and of it with what lies off the mean.
-struct Sums {
-  Lanes gradients = {}, products = {};
-  float gradient = 0, product = 0;
-
-  template <typename T>
-  TORCH_XLA_INLINE void add(const T* gradients_at, const T* input, int64_t count, float mean) {
-    int64_t i = 0;
-    for (; i + kLanes <= count; i += kLanes) {
-      const Lanes g = load_lanes(gradients_at + i);
-      gradients += g;
-      products += g * (load_lanes(input + i) - mean);
-    }
-    for (; i < count; ++i) {
-      const float g = gradients_at[i];
-      gradient += g;
-      product += g * (static_cast<float>(input[i]) - mean);
-    }
-  }
-  TORCH_XLA_INLINE float of_gradient() const { return gradient + sum_of_lanes(gradients); }
-  TORCH_XLA_INLINE float of_product() const { return product + sum_of_lanes(products); }
-};
-
 // (gradient - mean_gradient - (input - mean) * slope) * scale
 struct Line {
   float mean, mean_gradient, slope, scale;
@@ -95,11 +73,12 @@ struct WriteChannels {
     const int64_t from_gradient = call.gradient.stride(0), from_input = call.input.stride(0);
     const float mean = call.mean.const_data_ptr<float>()[c];
     const float inverse = call.inverse_deviation.const_data_ptr<float>()[c];
-    Sums sums;
+    LaneSums<2> sums;
     for (int64_t n = 0; n < images; ++n) {
-      sums.add(gradient + n * from_gradient, input + n * from_input, pixels, mean);
+      sums.add(pixels, GradientTerm<T>{gradient + n * from_gradient, input + n * from_input,
+                                       nullptr, mean});
     }
-    const float of_gradient = sums.of_gradient(), of_product = sums.of_product();
+    const float of_gradient = sums.sum(0), of_product = sums.sum(1);
     call.of_weight.mutable_data_ptr<float>()[c] = of_product * inverse;
     call.of_bias.mutable_data_ptr<float>()[c] = of_gradient;
     if (!call.of_input.defined()) {

@@ -1,6 +1,7 @@
 #include "host_ops/row_norm.h"
 
 #include "host_ops/kernel_call.h"
+#include "host_ops/lane_sums.h"
 #include "host_ops/lanes.h"
 #include "host_ops/workers.h"
 
@@ -80,30 +81,6 @@ class Written {
   const Tensor dense_;
 };
 
-// Sums of a row, in chains that do not wait for each other.
-template <size_t kSums, typename Term>
-TORCH_XLA_INLINE std::array<float, kSums> sums_of_row(int64_t width, const Term& term) {
-  constexpr int64_t kChains = 2;
-  Lanes chains[kChains][kSums] = {};
-  int64_t i = 0;
-  for (; i + kChains * kLanes <= width; i += kChains * kLanes) {
-    for (int64_t k = 0; k < kChains; ++k) {
-      term.add(i + k * kLanes, chains[k]);
-    }
-  }
-  for (; i + kLanes <= width; i += kLanes) {
-    term.add(i, chains[0]);
-  }
-  std::array<float, kSums> sums;
-  for (size_t s = 0; s < kSums; ++s) {
-    sums[s] = sum_of_lanes(chains[0][s] + chains[1][s]);
-  }
-  for (; i < width; ++i) {
-    term.add_one(i, sums.data());
-  }
-  return sums;
-}
-
 template <typename T>
 struct Sum {
   const T* row;
@@ -127,24 +104,12 @@ struct SquaresOff {
   }
 };
 
-// Of the weighted gradient, and of it with what lies off the mean.
-template <typename T>
-struct GradientSums {
-  const T *gradient, *input;
-  const float* weight;
-  float mean;
-  TORCH_XLA_INLINE void add(int64_t i, Lanes* sums) const {
-    Lanes g = load_lanes(gradient + i);
-    g = weight != nullptr ? g * load_lanes(weight + i) : g;
-    sums[0] += g;
-    sums[1] += g * (load_lanes(input + i) - mean);
-  }
-  TORCH_XLA_INLINE void add_one(int64_t i, float* sums) const {
-    const float g = static_cast<float>(gradient[i]) * (weight != nullptr ? weight[i] : 1);
-    sums[0] += g;
-    sums[1] += g * (static_cast<float>(input[i]) - mean);
-  }
-};
+template <typename Term>
+TORCH_XLA_INLINE float sum_of_row(int64_t width, const Term& term) {
+  LaneSums<1> sums;
+  sums.add(width, term);
+  return sums.sum(0);
+}
 
 template <typename T>
 struct NormaliseRows {
@@ -160,8 +125,8 @@ struct NormaliseRows {
     for (int64_t r = 0; r < rows; ++r) {
       const T* row = input + r * width;
       const auto count = static_cast<float>(width);
-      const float mean = centres ? sums_of_row<1>(width, Sum<T>{row})[0] / count : 0;
-      const float variance = sums_of_row<1>(width, SquaresOff<T>{row, mean})[0] / count;
+      const float mean = centres ? sum_of_row(width, Sum<T>{row}) / count : 0;
+      const float variance = sum_of_row(width, SquaresOff<T>{row, mean}) / count;
       const float inverse = 1 / __builtin_sqrtf(variance + eps);
       if (means != nullptr) {
         means[r] = mean;
@@ -197,10 +162,12 @@ struct GradientsOfRows {
     for (int64_t r = 0; r < rows; ++r) {
       const T *g = gradient + r * width, *x = input + r * width;
       const float mean = means != nullptr ? means[r] : 0, inverse = inverses[r];
-      const auto sums = sums_of_row<2>(width, GradientSums<T>{g, x, weight, mean});
+      LaneSums<2> sums;
+      sums.add(width, GradientTerm<T>{g, x, weight, mean});
       const auto count = static_cast<float>(width);
-      const float shared = means != nullptr ? sums[0] / count : 0;
-      write(g, x, mean, shared, sums[1] * inverse * inverse / count, inverse, output + r * width);
+      const float shared = means != nullptr ? sums.sum(0) / count : 0;
+      write(g, x, mean, shared, sums.sum(1) * inverse * inverse / count, inverse,
+            output + r * width);
     }
   }
 

@@ -1,6 +1,7 @@
 #include "pure/compare.h"
 
 #include "base/location.h"
+#include "explain/words.h"
 
 #include <c10/util/StringUtil.h>
 
@@ -10,10 +11,6 @@ namespace {
 
 bool same(const Number& x, const Number& y) {
   return x.kind == y.kind && x.integer == y.integer && x.floating == y.floating;
-}
-
-std::string number_text(const Number& number) {
-  return number.is_integral() ? std::to_string(number.integer) : c10::str(number.floating.real());
 }
 
 std::string recorded_at(const Node& node) { return " at " + location_of(node.location).str(); }
@@ -30,7 +27,8 @@ std::string node_difference(const Node& known, const Node& fresh) {
   for (size_t i = 0; i < known.numbers.size(); ++i) {
     if (!same(known.numbers[i], fresh.numbers[i])) {
       return "a number of " + now.op + recorded_at(fresh) + " was " +
-             number_text(known.numbers[i]) + " and is " + number_text(fresh.numbers[i]) +
+             explain::number_text(known.numbers[i]) + " and is " +
+             explain::number_text(fresh.numbers[i]) +
              " (a value that changes from call to call must be an argument or a tensor)";
     }
   }

@@ -64,6 +64,13 @@ Results like_first_unless_complex(const IValues& arguments) {
 
 Results written(const IValues& arguments) { return IValues{arguments[0]}; }
 
+// All of it, by zeros or by a number.
+Results filled(const IValues& arguments) {
+  const bool fits = arguments.size() == 1 || !arguments[1].isComplexDouble();
+  return fits && arguments[0].toTensor().is_non_overlapping_and_dense() ? written(arguments)
+                                                                        : std::nullopt;
+}
+
 // self, mask, number
 Results masked_fill(const IValues& arguments) {
   const at::Tensor &self = arguments[0].toTensor(), &mask = arguments[1].toTensor();
@@ -404,7 +411,7 @@ const Known* find_rule(const c10::OperatorHandle& op) {
       {{"aten::relu_", ""}, {written}},
       {{"aten::abs", ""}, {like_first}},
       {{"aten::fill", "Scalar"}, {like_first}},
-      {{"aten::fill_", "Scalar"}, {written}},
+      {{"aten::fill_", "Scalar"}, {filled, Takes::kAny}},
       {{"aten::bernoulli", "p"}, {like_first}},
       {{"aten::bernoulli_", "float"}, {written}},
       {{"aten::exponential", ""}, {like_first}},
@@ -422,12 +429,19 @@ const Known* find_rule(const c10::OperatorHandle& op) {
       {{"aten::log_sigmoid_backward", ""}, {like_second, Takes::kAny}},
       {{"aten::logit", ""}, {like_first}},
       {{"aten::_prelu_kernel_backward", ""}, {like_second_twice, Takes::kAny}},
+      {{"aten::arange", ""}, {range, Takes::kAny}},
+      {{"aten::arange", "start"}, {range, Takes::kAny}},
       {{"aten::arange", "start_step"}, {range, Takes::kAny}},
+      {{"aten::arange", "start_out"}, {range_into, Takes::kAny}},
+      {{"aten::linspace", ""}, {spaced, Takes::kAny}},
+      {{"aten::logspace", ""}, {spaced, Takes::kAny}},
+      {{"aten::tril_indices", ""}, {lower_triangle, Takes::kAny}},
+      {{"aten::triu_indices", ""}, {upper_triangle, Takes::kAny}},
       {{"aten::eye", ""}, {identity, Takes::kAny}},
       {{"aten::eye", "m"}, {identity, Takes::kAny}},
       {{"aten::randperm", ""}, {permutation, Takes::kAny}},
       {{"aten::randperm", "generator"}, {permutation, Takes::kAny}},
-      {{"aten::zero_", ""}, {written}},
+      {{"aten::zero_", ""}, {filled, Takes::kAny}},
       {{"aten::flip", ""}, {flip}},
       {{"aten::nan_to_num", ""}, {like_first}},
       {{"aten::masked_fill_", "Scalar"}, {written_under_mask, Takes::kAny}},

@@ -154,6 +154,20 @@ TEST(PlainShapes, OfFactoriesAreThoseOfTheCpu) {
   for (const auto& ends : {std::array<int64_t, 3>{0, 9, 3}, {0, 10, 3}, {5, -6, -2}, {2, 2, 1}}) {
     expect_made("aten::arange", "start_step", {ends[0], ends[1], ends[2]}, c10::IValue());
     expect_made("aten::arange", "start_step", {ends[0], ends[1], ends[2]}, at::kFloat);
+    const std::array<double, 3> fractions = {ends[0] - 0.25, ends[1] + 0.5, ends[2] * 0.3};
+    expect_made("aten::arange", "start_step", {fractions[0], fractions[1], fractions[2]},
+                c10::IValue());
+  }
+  expect_made("aten::arange", "", {int64_t{5}}, c10::IValue());
+  expect_made("aten::arange", "", {4.5}, at::kHalf);
+  expect_made("aten::arange", "start", {int64_t{2}, 5.0}, c10::IValue());
+  expect_made("aten::linspace", "", {0.5, int64_t{2}, int64_t{7}}, c10::IValue());
+  expect_made("aten::logspace", "", {0.5, int64_t{2}, int64_t{7}, 2.0}, at::kDouble);
+  for (int64_t offset : {-3, -1, 0, 1, 4}) {
+    for (const char* name : {"aten::tril_indices", "aten::triu_indices"}) {
+      expect_made(name, "", {int64_t{3}, int64_t{5}, offset}, at::kLong);
+      expect_made(name, "", {int64_t{4}, int64_t{2}, std::min<int64_t>(offset, 3)}, at::kInt);
+    }
   }
   expect_made("aten::eye", "", {int64_t{3}}, c10::IValue());
   expect_made("aten::eye", "m", {int64_t{3}, int64_t{4}}, at::kDouble);

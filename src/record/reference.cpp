@@ -3,97 +3,27 @@
 #include "base/interrupt.h"
 #include "base/mutex.h"
 #include "base/recent_map.h"
-#include "host_ops/one_thread.h"
+#include "record/cpu_run.h"
 #include "record/plain_shapes.h"
 #include "record/result_order.h"
 #include "record/results.h"
 #include "trace/tensor.h"
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_strided.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
 
-#include <functional>
+#include <atomic>
+#include <chrono>
 #include <string_view>
 #include <unordered_map>
 
 namespace torch_xla {
 
 namespace {
-
-// One run of the CPU kernel on tensors full of one value: what it returns, or why it refuses.
-struct CpuRun {
-  std::optional<IValues> results;
-  std::exception_ptr error;
-  std::string message;
-};
-
-// Draws of a run on the CPU come from here, not from the user's generator.
-void give_private_generator(const c10::OperatorHandle& op, IValues& stack) {
-  const auto& schema = op.schema().arguments();
-  for (size_t i = 0; i < schema.size(); ++i) {
-    if (schema[i].name() == "generator") {
-      stack[i] = at::make_generator<at::CPUGeneratorImpl>();
-    }
-  }
-}
-
-using Fill = std::function<at::Tensor(const at::Tensor&)>;
-
-at::TensorOptions options_like(const at::Tensor& tensor) {
-  return at::TensorOptions().dtype(tensor.scalar_type());
-}
-// Dense, with its dimensions in the tensor's order, which results take over.
-at::Tensor filled(const at::Tensor& tensor, int value) {
-  const auto strides = at::infer_dense_strides(tensor.sizes(), tensor.strides());
-  return at::empty_strided(tensor.sizes(), strides, options_like(tensor)).fill_(value);
-}
-// Laid out as the tensor is, gaps and repetitions too.
-at::Tensor laid_out(const at::Tensor& tensor, int value) {
-  const at::Tensor result =
-      at::empty_strided(tensor.sizes(), tensor.strides(), options_like(tensor));
-  const auto places = static_cast<int64_t>(result.storage().nbytes() / result.itemsize());
-  result.as_strided({places}, {1}, 0).fill_(value);
-  return result;
-}
-at::Tensor zeros(const at::Tensor& tensor) { return filled(tensor, 0); }
-at::Tensor ones(const at::Tensor& tensor) { return filled(tensor, 1); }
-at::Tensor nothing(const at::Tensor& tensor) { return at::empty({0}, options_like(tensor)); }
-
-CpuRun run_on_cpu(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments,
-                  const Fill& fill) {
-  OneThread alone;  // autograd's thread may be asking
-  auto on_cpu = [&fill](const at::Tensor& tensor) {
-    return is_xla(tensor) ? fill(tensor) : tensor;
-  };
-  CpuRun run;
-  IValues stack;
-  for (const c10::IValue& argument : arguments) {
-    stack.push_back(map_tensors(argument, on_cpu, c10::Device(c10::kCPU)));
-  }
-  give_private_generator(op, stack);
-  try {
-    at::AutoDispatchBelowADInplaceOrView guard;
-    op.callBoxed(&stack);
-    run.results = std::move(stack);
-  } catch (const c10::LinAlgError&) {  // about values: a singular matrix
-  } catch (const c10::Error& error) {
-    run.error = std::current_exception();
-    run.message = error.what_without_backtrace();
-  } catch (const std::exception& error) {
-    if (is_interrupt(error)) {
-      throw;
-    }
-    run.error = std::current_exception();
-    run.message = error.what();
-  }
-  return run;
-}
 
 bool same_results(const std::optional<IValues>& one, const std::optional<IValues>& other) {
   if (!one || !other) {
@@ -126,22 +56,16 @@ bool values_decide(const CpuRun& of_zeros, const CpuRun& of_ones) {
   });
 }
 
-// It refuses the call, not the values, if it says the same of zeros and of ones.
-void rethrow_if_both_refuse(const CpuRun& of_zeros, const CpuRun& of_ones) {
-  if (of_zeros.error && of_ones.error && of_zeros.message == of_ones.message) {
-    std::rethrow_exception(of_zeros.error);
-  }
-}
-
 // What the kernel returns for zeros; nothing if values decide.
 std::optional<IValues> ask_cpu(const OpInfo& info, const c10::OperatorHandle& op,
                                const IValues& arguments) {
-  CpuRun first = run_on_cpu(op, arguments, zeros);
+  CpuRun first = run_on_cpu(op, arguments, full_of_zeros);
   if (is_of_others(info)) {
-    return values_decide(first, run_on_cpu(op, arguments, ones)) ? std::nullopt : first.results;
+    return values_decide(first, run_on_cpu(op, arguments, full_of_ones)) ? std::nullopt
+                                                                         : first.results;
   }
   if (first.error && !depends_on_sums(info)) {
-    rethrow_if_both_refuse(first, run_on_cpu(op, arguments, ones));
+    rethrow_if_both_refuse(first, run_on_cpu(op, arguments, full_of_ones));
   }
   return first.results;
 }
@@ -232,29 +156,70 @@ std::optional<IValues> second_opinion(const OpInfo& info, const c10::OperatorHan
   return results;
 }
 
-// PyTorch's meta kernels of what C++ does not tell are Python's: a millisecond for each kind of
-// call, and the first imports a library for half a second. Few numbers are computed sooner. In 16
-// bits some results have other dtypes on the CPU, and its batch norms save less.
-bool cpu_answers_sooner(const OpInfo& info, const c10::OperatorHandle& op,
-                        const IValues& arguments) {
-  constexpr size_t kFew = 1 << 20;  // bytes
+// Counts what the CPU has computed for answers about many numbers. Any thread.
+class LongAnswers {
+ public:
+  // Once they have taken as long as the first question to Python does, that is asked.
+  static bool allowed() { return spent_ms.load(std::memory_order_relaxed) < kPythonsFirst; }
+
+  LongAnswers() : start_(std::chrono::steady_clock::now()) {}
+  ~LongAnswers() {
+    using std::chrono::milliseconds;
+    const auto took = std::chrono::steady_clock::now() - start_;
+    spent_ms += std::chrono::duration_cast<milliseconds>(took).count();
+  }
+  LongAnswers(const LongAnswers&) = delete;
+  LongAnswers& operator=(const LongAnswers&) = delete;
+
+ private:
+  static constexpr int64_t kPythonsFirst = 500;
+  static inline std::atomic<int64_t> spent_ms{0};
+  const std::chrono::steady_clock::time_point start_;
+};
+
+constexpr size_t kFewBytes = size_t{1} << 20, kManyBytes = size_t{1} << 24;
+
+struct Numbers {
+  bool any = false;
   size_t bytes = 0;
+  bool narrow = false;  // of 16 bits
+  bool of_others = false;
+};
+
+Numbers numbers_of(const IValues& arguments) {
+  Numbers numbers;
   for (const at::Tensor& tensor : flatten_tensors(arguments)) {
-    if (!tensor.defined()) {
-      continue;
-    }
-    bytes += at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.itemsize());
-    if (!is_xla(tensor) || at::isReducedFloatingType(tensor.scalar_type())) {
-      return false;
+    if (tensor.defined()) {
+      numbers.any = true;
+      numbers.bytes +=
+          at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.itemsize());
+      numbers.narrow = numbers.narrow || at::isReducedFloatingType(tensor.scalar_type());
+      numbers.of_others = numbers.of_others || !is_xla(tensor);
     }
   }
-  const bool saves_less = info.name.find("batch_norm") != std::string::npos;
-  return bytes > 0 && bytes <= kFew && !is_of_others(info) && !depends_on_sums(info) &&
-         !saves_less && (!info.random || takes_generator(op));
+  return numbers;
 }
 
-// Of zeros, or of ones, if it refuses zeros: a distribution cannot consist of them.
-std::optional<IValues> results_on_cpu(const c10::OperatorHandle& op, const IValues& arguments) {
+// PyTorch's meta kernels of what C++ does not tell are Python's: a millisecond for each kind of
+// call, and the first imports a library for half a second. Few numbers are computed sooner, and
+// some calls with many. The CPU's norms of 16 bits save other dtypes, its batch norms less.
+bool cpu_answers_sooner(const OpInfo& info, const c10::OperatorHandle& op, const Numbers& numbers) {
+  const bool saves_others =
+      info.name.find(numbers.narrow ? "_norm" : "batch_norm") != std::string::npos;
+  return numbers.any && !numbers.of_others &&
+         (numbers.bytes <= kFewBytes || (numbers.bytes <= kManyBytes && LongAnswers::allowed())) &&
+         !is_of_others(info) && !depends_on_sums(info) && !saves_others &&
+         (!info.random || takes_generator(op));
+}
+
+// Of zeros, or of ones, if it refuses zeros: a distribution cannot consist of them. It has no
+// kernel for some operators in 16 bits, which is no mistake of the user's.
+std::optional<IValues> results_on_cpu(const c10::OperatorHandle& op, const IValues& arguments,
+                                      const Numbers& numbers) {
+  std::optional<LongAnswers> timed;
+  if (numbers.bytes > kFewBytes) {
+    timed.emplace();
+  }
   auto run = [&](int value) {
     return run_on_cpu(op, arguments, [value](const auto& t) { return laid_out(t, value); });
   };
@@ -263,7 +228,9 @@ std::optional<IValues> results_on_cpu(const c10::OperatorHandle& op, const IValu
     return first.results;
   }
   CpuRun second = run(1);
-  rethrow_if_both_refuse(first, second);
+  if (!numbers.narrow) {
+    rethrow_if_both_refuse(first, second);
+  }
   return second.results;
 }
 
@@ -282,8 +249,9 @@ Answer answer_of(const OpInfo& info, const c10::OperatorHandle& op, const IValue
   if (auto results = results_without_python(op, meta_arguments)) {
     return {results};
   }
-  if (cpu_answers_sooner(info, op, arguments)) {
-    if (auto results = results_on_cpu(op, arguments)) {
+  const Numbers numbers = numbers_of(arguments);
+  if (cpu_answers_sooner(info, op, numbers)) {
+    if (auto results = results_on_cpu(op, arguments, numbers)) {
       return {results, Source::kCpu};
     }
   }
@@ -301,7 +269,7 @@ void check_convolution(const c10::OperatorHandle& op, IValues arguments) {
     return;
   }
   arguments[0] = images.narrow(0, 0, 0);
-  CpuRun run = run_on_cpu(op, arguments, zeros);
+  CpuRun run = run_on_cpu(op, arguments, full_of_zeros);
   if (run.error) {
     std::rethrow_exception(run.error);
   }
@@ -416,7 +384,7 @@ std::optional<IValues> ask(const OpInfo& info, const c10::OperatorHandle& op,
     if (is_interrupt(error)) {
       throw;
     }
-    CpuRun cpu = run_on_cpu(op, arguments, zeros);
+    CpuRun cpu = run_on_cpu(op, arguments, full_of_zeros);
     if (cpu.error) {
       std::rethrow_exception(cpu.error);
     }
@@ -506,7 +474,7 @@ void check_draw(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments) {
   if (!takes_generator(info.op)) {
     return;
   }
-  CpuRun run = run_on_cpu(info.op, arguments, nothing);
+  CpuRun run = run_on_cpu(info.op, arguments, emptied);
   if (run.error) {
     std::rethrow_exception(run.error);
   }

@@ -28,7 +28,7 @@ bool is_left_alone(const c10::OperatorHandle& op) {
          has_gradient_of_parts(op);
 }
 
-bool is_structured(const c10::OperatorHandle& op) {
+bool takes_any_backend(const c10::OperatorHandle& op) {
   return op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
 }
 
@@ -71,7 +71,7 @@ void register_by_name(torch::Library& library) {
       continue;
     }
     bool candidate = lowered.count(base_name(name.name)) > 0 || lowered.count(name.name) > 0;
-    const bool ours = is_structured(*op) || is_helped(name) || (candidate && is_lowered(*op));
+    const bool ours = takes_any_backend(*op) || is_helped(name) || (candidate && is_lowered(*op));
     if ((ours || !is_composite(*op)) && register_unboxed(library, *op)) {
       continue;
     }

@@ -4,7 +4,7 @@
 
 #include <ATen/native/ConvUtils.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
+#include <ATen/ops/empty_like_native.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/util/strides.h>
 
@@ -18,8 +18,10 @@ namespace {
 
 using Order = void (*)(const IValues& arguments, IValues& results);
 
+// Called as what it is: the dispatcher leads to Python's kernel for meta tensors.
 at::Tensor like(const at::Tensor& ordered, const c10::IValue& result) {
-  return at::empty_like(ordered, result.toTensor().options());
+  return at::native::empty_like(ordered, result.toTensor().scalar_type(), c10::kStrided,
+                                c10::Device(c10::kMeta));
 }
 
 at::Tensor in_format(const c10::IValue& result, c10::MemoryFormat format) {

@@ -64,10 +64,17 @@ bool writes_to_outputs(const c10::FunctionSchema& schema) {
   return !arguments.empty() && arguments.back().is_out();
 }
 
-bool any_on_meta(const IValues& arguments) {
+// Of tensors without data, or of a new one.
+bool is_about_meta(const IValues& arguments) {
   const std::vector<at::Tensor> tensors = flatten_tensors(arguments);
-  return std::any_of(tensors.begin(), tensors.end(),
-                     [](const at::Tensor& tensor) { return tensor.defined() && tensor.is_meta(); });
+  const auto on_meta = [](const at::Tensor& tensor) {
+    return tensor.defined() && tensor.is_meta();
+  };
+  const auto asks_for_meta = [](const c10::IValue& value) {
+    return value.isDevice() && value.toDevice().is_meta();
+  };
+  return std::any_of(tensors.begin(), tensors.end(), on_meta) ||
+         std::any_of(arguments.begin(), arguments.end(), asks_for_meta);
 }
 
 // A structured kernel has nothing left to do once its outputs are made.
@@ -77,7 +84,7 @@ void answer(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const IValues given(arguments, stack->end());
   std::optional<IValues> results;
   if (!writes_to_outputs(schema)) {
-    results = any_on_meta(given) ? results_in_cpp(op, given) : std::nullopt;
+    results = is_about_meta(given) ? results_in_cpp(op, given) : std::nullopt;
   } else if (in_structured_kernel) {
     results = IValues(given.end() - static_cast<int64_t>(schema.returns().size()), given.end());
   }
@@ -86,7 +93,7 @@ void answer(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     return;
   }
   if (!results) {
-    if (python_is_refused && any_on_meta(given) && python_tells(op)) {
+    if (python_is_refused && is_about_meta(given) && python_tells(op)) {
       throw OnlyPythonTells();
     }
     ExcludeDispatchKeyGuard computing(kAnswering);
@@ -127,16 +134,18 @@ bool may_have_lost_order(const IValues& arguments, const IValues& results) {
   return false;
 }
 
-// The code that the CPU would run consists of calls of other operators. PyTorch's meta kernels for
-// such operators are Python's, and their first call imports its compiler: two seconds.
+// The code that the CPU would run consists of calls of other operators, as structured kernels
+// without one of the CPU's do. PyTorch's meta kernels for such operators are Python's, and their
+// first call imports its compiler: two seconds.
 std::optional<IValues> run_composite(const c10::OperatorHandle& op, const IValues& arguments) {
-  if (!op.hasKernelForDispatchKey(kComposite) || op.hasKernelForDispatchKey(DispatchKey::CPU)) {
+  const DispatchKey composite = op.hasKernelForDispatchKey(kComposite) ? kComposite : kStructured;
+  if (!op.hasKernelForDispatchKey(composite) || op.hasKernelForDispatchKey(DispatchKey::CPU)) {
     return std::nullopt;
   }
   try {
-    Kernel composite(false);
+    Kernel in_parts(false);
     IValues stack = arguments;
-    op.callBoxedForDispatchKey(kComposite, stack);
+    op.callBoxedForDispatchKey(composite, stack);
     return may_have_lost_order(arguments, stack) ? std::nullopt : std::optional(std::move(stack));
   } catch (const c10::Error&) {
     return std::nullopt;  // it looks at values, or has a complaint that the meta kernel shares

@@ -1,0 +1,76 @@
+// Sums over the numbers of rows, for kernels that run with the widest lanes. Stateless.
+#pragma once
+
+#include "host_ops/lanes.h"
+
+#include <algorithm>
+#include <array>
+
+namespace torch_xla {
+
+// Adds what a term says of each number, row by row: `term.add(i, lanes)` of sixteen numbers from
+// the i-th on, `term.add_one(i, sums)` of a single one. Chains do not wait for each other, and
+// those of a block are added to the total at once: errors do not grow with the row.
+template <size_t kSums>
+class LaneSums {
+ public:
+  template <typename Term>
+  TORCH_XLA_INLINE void add(int64_t width, const Term& term) {
+    int64_t i = 0;
+    while (i + kLanes <= width) {
+      i = add_block(i, std::min(width, i + kBlock), term);
+    }
+    for (; i < width; ++i) {
+      term.add_one(i, rest_.data());
+    }
+  }
+
+  TORCH_XLA_INLINE float sum(size_t s) const { return sum_of_lanes(totals_[s]) + rest_[s]; }
+
+ private:
+  static constexpr int64_t kChains = 2, kBlock = 16 * kChains * kLanes;
+
+  // Returns where it ends: less than a lane before `end`.
+  template <typename Term>
+  TORCH_XLA_INLINE int64_t add_block(int64_t i, int64_t end, const Term& term) {
+    Lanes chains[kChains][kSums] = {};
+    for (; i + kChains * kLanes <= end; i += kChains * kLanes) {
+      for (int64_t k = 0; k < kChains; ++k) {
+        term.add(i + k * kLanes, chains[k]);
+      }
+    }
+    if (i + kLanes <= end) {
+      term.add(i, chains[0]);
+      i += kLanes;
+    }
+    for (size_t s = 0; s < kSums; ++s) {
+      totals_[s] += chains[0][s] + chains[1][s];
+    }
+    return i;
+  }
+
+  Lanes totals_[kSums] = {};
+  std::array<float, kSums> rest_ = {};
+};
+
+// Of a weighted gradient (weight: null for ones), and of it with what lies off the mean.
+template <typename T>
+struct GradientTerm {
+  const T *gradient, *input;
+  const float* weight;
+  float mean;
+
+  TORCH_XLA_INLINE void add(int64_t i, Lanes* sums) const {
+    Lanes g = load_lanes(gradient + i);
+    g = weight != nullptr ? g * load_lanes(weight + i) : g;
+    sums[0] += g;
+    sums[1] += g * (load_lanes(input + i) - mean);
+  }
+  TORCH_XLA_INLINE void add_one(int64_t i, float* sums) const {
+    const float g = static_cast<float>(gradient[i]) * (weight != nullptr ? weight[i] : 1);
+    sums[0] += g;
+    sums[1] += g * (static_cast<float>(input[i]) - mean);
+  }
+};
+
+}  // namespace torch_xla
