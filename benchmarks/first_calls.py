@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 OPERATORS: dict[str, Callable[[Tensor], Tensor]] = {
     "adaptive_avg_pool2d": lambda x: F.adaptive_avg_pool2d(x[None, None], 1),
+    "arange": lambda x: x[torch.arange(5, device=x.device)],
     "batch_norm, evaluation": lambda x: nn.BatchNorm1d(x.shape[1]).to(x.device).eval()(x),
     "Categorical": lambda x: torch.distributions.Categorical(logits=x).sample(),
     "cdist": lambda x: torch.cdist(x, x + 1),
@@ -28,8 +29,10 @@ OPERATORS: dict[str, Callable[[Tensor], Tensor]] = {
     ),
     "cumsum": lambda x: x.cumsum(1),
     "flip": lambda x: x.flip(0),
+    "hann_window": lambda x: x[0, 0] * torch.hann_window(8, device=x.device),
     "index": lambda x: x[torch.tensor([0, 2]).to(x.device)],
     "kl_div": lambda x: F.kl_div(x.log_softmax(1), x.softmax(1).detach()),
+    "linspace": lambda x: x[0, 0] * torch.linspace(0, 1, 5, device=x.device),
     "max": torch.max,
     "median": torch.median,
     "multinomial": lambda x: x.softmax(1).multinomial(2),
@@ -38,6 +41,7 @@ OPERATORS: dict[str, Callable[[Tensor], Tensor]] = {
     "normalize": F.normalize,
     "pad, reflected": lambda x: F.pad(x[None], (1, 1), mode="reflect"),
     "randperm": lambda x: torch.randperm(5, device=x.device),
+    "relu6": F.relu6,
     "rms_norm": lambda x: F.rms_norm(x, (x.shape[1],)),
     "std": torch.std,
     "stft": lambda x: torch.stft(x.flatten(), 8, return_complex=True).abs(),

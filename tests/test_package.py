@@ -94,6 +94,21 @@ def test_operations_do_not_load_a_library_for_symbols():
             "bags": lambda x: F.embedding_bag(torch.ones(2, 3).long().to("xla"), x),
             "fourier": lambda x: torch.fft.rfft(x).abs(),
             "range": lambda x: x[0] * torch.arange(0, 16, 2, device="xla"),
+            "positions": lambda x: x[torch.arange(6, device="xla")],
+            "fractions": lambda x: x * torch.arange(0.0, 4.0, 0.5, device="xla"),
+            "spaced": lambda x: x * torch.linspace(0, 1, 8, device="xla"),
+            "window": lambda x: x * torch.hann_window(8, device="xla"),
+            "triangle": lambda x: x[torch.tril_indices(4, 4, device="xla").unbind()],
+            "relu6": F.relu6,
+            "hardswish": F.hardswish,
+            "pinverse": lambda x: torch.linalg.pinv(x.detach()),
+            "waves": lambda x: torch.stft(x.flatten(), 8, return_complex=True).abs(),
+            "none": lambda x: F.prelu(x[:0], torch.ones(1, device="xla")),
+            "of 16 bits": lambda x: F.unfold(x[None, None].bfloat16(), 2),
+            "normalised": lambda x: F.batch_norm(
+                x[None].bfloat16(), None, None, *torch.ones(2, 6, device="xla"), training=True
+            ),
+            "of many": lambda x: F.prelu(x.repeat(200, 300), torch.ones(1, device="xla")),
         }
         for name, call in CALLS.items():
             result = call(torch.randn(6, 8).to("xla").requires_grad_())
@@ -104,7 +119,7 @@ def test_operations_do_not_load_a_library_for_symbols():
         print(len(CALLS))
         """
     )
-    assert output == "26\n"
+    assert output == "39\n"
 
 
 def test_version_is_that_of_the_distribution():

@@ -215,18 +215,27 @@ Results layer_norm_backward(const IValues& arguments) {
              : std::nullopt;
 }
 
+// In order, and of the dtype; statistics and parameters may have 32 bits beside 16.
+bool is_plain_beside(const at::Tensor& tensor, c10::ScalarType dtype) {
+  return is_plain(tensor, dtype) || (!wide(dtype) && is_plain(tensor, at::kFloat));
+}
+
 // input, `vectors` of a number for each channel, …
 Results batch_norm_of(const IValues& arguments, std::ptrdiff_t vectors) {
   const at::Tensor& input = arguments[0].toTensor();
-  if (input.dim() < 2 || input.numel() == 0) {
+  if (!plain_floats({input}) || input.dim() < 2 || input.numel() == 0) {
     return std::nullopt;
   }
   const std::array<int64_t, 1> channels{input.size(1)};
-  if (!std::all_of(arguments.begin() + 1, arguments.begin() + 1 + vectors,
-                   [&](auto& value) { return has_sizes(value, channels); })) {
+  const auto fits = [&](const c10::IValue& value) {
+    return has_sizes(value, channels) &&
+           is_plain_beside(tensor_or_none(value), input.scalar_type());
+  };
+  if (!std::all_of(arguments.begin() + 1, arguments.begin() + 1 + vectors, fits)) {
     return std::nullopt;
   }
-  return IValues{result(input.sizes(), input), result(channels, input), result(channels, input)};
+  return IValues{result(input.sizes(), input), wide_result(channels, input),
+                 wide_result(channels, input)};
 }
 
 // input, weight, bias, running_mean, running_var, training, momentum, eps
@@ -246,7 +255,7 @@ Results batch_norm_in_evaluation(const IValues& arguments) { return batch_norm_o
 Results functional_batch_norm(const IValues& arguments) {
   Results results = batch_norm(arguments);
   for (size_t i = 3; results && i < 5; ++i) {
-    results->emplace_back(result(arguments[i].toTensor().sizes(), arguments[i].toTensor()));
+    results->emplace_back(wide_result(arguments[i].toTensor().sizes(), arguments[i].toTensor()));
   }
   return results;
 }
@@ -313,15 +322,16 @@ Results group_norm_backward(const IValues& arguments) {
 // output_mask
 Results batch_norm_backward(const IValues& arguments) {
   const at::Tensor& input = arguments[1].toTensor();
-  std::vector<at::Tensor> tensors{input};
-  for (size_t i = 2; i < 7; ++i) {
-    tensors.push_back(tensor_or_none(arguments[i]));
-  }
-  if (!plain_floats(tensors) || !wide(input.scalar_type()) || input.dim() < 2 ||
+  const at::Tensor weight = tensor_or_none(arguments[2]);
+  const auto fits = [&](const c10::IValue& value) {
+    return is_plain_beside(tensor_or_none(value), input.scalar_type());
+  };
+  if (!plain_floats({input}) || input.dim() < 2 ||
+      !std::all_of(arguments.begin() + 2, arguments.begin() + 7, fits) ||
       !is_plain_gradient(arguments[0].toTensor(), input.scalar_type())) {
     return std::nullopt;
   }
-  const at::Tensor channels = result({input.size(1)}, input);
+  const at::Tensor channels = result({input.size(1)}, weight.defined() ? weight : input);
   return wanted(arguments, {input, channels, channels});
 }
 
@@ -384,7 +394,7 @@ Results select_backward(const IValues& arguments) {
   return IValues{result(sizes, grad)};
 }
 
-enum class Takes { kFloats, kWideFloats, kAny };  // a rule for any looks at order and dtypes itself
+enum class Takes { kFloats, kAny };  // a rule for any looks at order and dtypes itself
 
 struct Known {
   Rule rule;
@@ -401,8 +411,7 @@ bool takes(const Known& known, const IValues& arguments) {
       tensors.push_back(value.toTensor());
     }
   }
-  return plain_floats(tensors) &&
-         (known.takes == Takes::kFloats || wide(tensors.front().scalar_type()));
+  return plain_floats(tensors);
 }
 
 const Known* find_rule(const c10::OperatorHandle& op) {
@@ -468,17 +477,15 @@ const Known* find_rule(const c10::OperatorHandle& op) {
       {{"aten::huber_loss_backward", ""}, {like_second, Takes::kAny}},
       {{"aten::smooth_l1_loss_backward", ""}, {like_second, Takes::kAny}},
       {{"aten::logsumexp", ""}, {logsumexp}},
-      {{"aten::native_group_norm", ""}, {group_norm, Takes::kWideFloats}},
-      {{"aten::native_group_norm_backward", ""}, {group_norm_backward, Takes::kWideFloats}},
+      {{"aten::native_group_norm", ""}, {group_norm}},
+      {{"aten::native_group_norm_backward", ""}, {group_norm_backward}},
       {{"aten::native_layer_norm", ""}, {layer_norm}},
       {{"aten::native_layer_norm_backward", ""}, {layer_norm_backward, Takes::kAny}},
-      {{"aten::_native_batch_norm_legit", ""}, {batch_norm, Takes::kWideFloats}},
+      {{"aten::_native_batch_norm_legit", ""}, {batch_norm, Takes::kAny}},
       {{"aten::_native_batch_norm_legit", "no_stats"},
-       {batch_norm_without_statistics, Takes::kWideFloats}},
-      {{"aten::_native_batch_norm_legit_no_training", ""},
-       {batch_norm_in_evaluation, Takes::kWideFloats}},
-      {{"aten::_native_batch_norm_legit_functional", ""},
-       {functional_batch_norm, Takes::kWideFloats}},
+       {batch_norm_without_statistics, Takes::kAny}},
+      {{"aten::_native_batch_norm_legit_no_training", ""}, {batch_norm_in_evaluation, Takes::kAny}},
+      {{"aten::_native_batch_norm_legit_functional", ""}, {functional_batch_norm, Takes::kAny}},
       {{"aten::native_batch_norm_backward", ""}, {batch_norm_backward, Takes::kAny}},
       {{"aten::grid_sampler_2d", ""}, {grid_sampler, Takes::kAny}},
       {{"aten::convolution", ""}, {convolution}},

@@ -303,6 +303,22 @@ TEST(PlainShapes, StatisticsOf16BitsHave32) {
   EXPECT_EQ((*results)[1].toTensor().scalar_type(), at::kFloat);
 }
 
+// As in autocast: parameters and statistics have 32 bits.
+TEST(PlainShapes, OfBatchNormIn16BitsAreThoseOfTheCpu) {
+  const Tensor wide = at::ones({3});
+  for (at::ScalarType dtype : {at::kBFloat16, at::kHalf}) {
+    const Tensor x = at::zeros({2, 3, 4, 4}, dtype);
+    expect_plain("aten::_native_batch_norm_legit",
+                 {x, wide, wide, wide.clone(), wide.clone(), true, 0.1, 1e-5});
+    expect_plain("aten::_native_batch_norm_legit", {x, wide, wide, true, 0.1, 1e-5}, "no_stats");
+    expect_plain("aten::native_batch_norm_backward", {x, x, wide, wide, wide, wide, wide, true,
+                                                      1e-5, c10::List<bool>({true, true, true})});
+    const Tensor weight = wide.to(dtype);
+    expect_plain("aten::native_group_norm",
+                 {x, weight, weight, int64_t{2}, int64_t{3}, int64_t{16}, int64_t{3}, 1e-5});
+  }
+}
+
 // Each of the operators that these consist of is answered in C++, too.
 TEST(CompositeKernels, TellResultsWithoutData) {
   const Tensor x = at::zeros({3, 4});
