@@ -60,6 +60,68 @@ def test_operations_do_not_load_the_compiler():
     assert others == ["[2.0, 2.0] [2.0, 5.0, 8.0, 11.0]"] * 2
 
 
+def test_optimizers_do_not_load_the_compiler():
+    """PyTorch's import it for a call that ends a graph, for more than a second."""
+    output = output_of(
+        """
+        import sys
+
+        def train(name, device):
+            torch.manual_seed(0)
+            model = torch.nn.Linear(4, 1).to(device)
+            optimizer = getattr(torch.optim, name)(model.parameters(), lr=0.01)
+            rows = torch.randn(8, 4).to(device)
+
+            def closure():
+                optimizer.zero_grad()
+                loss = model(rows).square().mean()
+                loss.backward()
+                return loss
+
+            for _ in range(2):
+                optimizer.step(closure)
+                optimizer.load_state_dict(optimizer.state_dict())
+            assert torch.is_grad_enabled()
+            return model.weight.detach().cpu()
+
+        for name in ("SGD", "AdamW", "Adagrad", "LBFGS"):
+            torch.testing.assert_close(train(name, "xla"), train(name, "cpu"), msg=name)
+        weight = torch.ones(3, device="xla", requires_grad=True)
+        stepped = weight.clone()
+        stepped.grad = torch.ones_like(stepped) * weight
+        optimizer = torch.optim.SGD([torch.zeros(3, device="xla")], lr=1.0, differentiable=True)
+        optimizer.param_groups[0]["params"] = [stepped]
+        optimizer.step()
+        print(torch.autograd.grad(stepped.sum(), weight)[0].tolist())
+
+        def fails():
+            raise ValueError("the user's")
+
+        try:
+            torch.optim.SGD([weight], lr=1.0).step(fails)
+        except ValueError as error:
+            print(error, torch.is_grad_enabled(), "torch._dynamo" in sys.modules)
+
+        import torch._dynamo
+
+        optimizer = torch.optim.SGD([torch.ones(2, requires_grad=True)], lr=1.0)
+        parameter = optimizer.param_groups[0]["params"][0]
+        parameter.grad = torch.ones(2)
+        torch.compile(optimizer.step, backend="eager")()
+        print(parameter.tolist())
+        optimizers = sys.modules["torch.optim.optimizer"]
+        known = optimizers._use_grad_for_differentiable(lambda: None).__code__
+        print(torch.optim.SGD.step.__wrapped__.__code__ is known)
+        """
+    )
+    assert output.splitlines() == [
+        "[0.0, 0.0, 0.0]",
+        "the user's True False",
+        "[0.0, 0.0]",
+        "True",
+    ]
+
+
 def test_operations_do_not_load_a_library_for_symbols():
     """PyTorch's meta kernels in Python do, for more than half a second."""
     output = output_of(

@@ -22,8 +22,8 @@ from torch_xla._internal import (
     higher_order,
     hints,
     host_collectives,
+    late_compiler,
     libraries,
-    meta_kernels,
     optimizers,
     plugins,
     script_modules,
@@ -46,7 +46,7 @@ def install() -> None:
     _XLAC.set_decomposer(decompositions.decompose)
     hints.install()
     backward.install()
-    meta_kernels.install()
+    late_compiler.install()
     _keep_parameters_when_moving()
     script_modules.load_on_device()
     sharing.install()
