@@ -18,12 +18,12 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from timing import ONLY_WHAT_IS_IMPORTED
+
 # ---- workloads: each yields when it is ready, then once per step ---------------------------------
 
 
 def training(device: str, model, make_optimizer, loss, batches) -> Iterator[None]:
-    import torch_xla
-
     model = model.to(device)
     optimizer = make_optimizer(model)
     yield
@@ -34,7 +34,7 @@ def training(device: str, model, make_optimizer, loss, batches) -> Iterator[None
         value.backward()
         optimizer.step()
         if device == "xla":
-            torch_xla.sync()
+            sys.modules["torch_xla"].sync()
         value.item()
         yield
 
@@ -219,10 +219,11 @@ def work(workload: str, contender: str) -> None:
     """In a process of its own: prints the seconds of each step; making the model is not counted."""
     sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
     import torch
-    import torch_xla.debug.metrics as met
 
-    torch.manual_seed(0)
     device = "cpu" if contender in ("cpu", "inductor") else "xla"
+    if device == "xla":
+        import torch_xla.debug.metrics as met
+    torch.manual_seed(0)
     seconds = []
     steps = WORKLOADS[workload](device, contender == "inductor")
     next(steps)
@@ -231,8 +232,8 @@ def work(workload: str, contender: str) -> None:
         now = time.perf_counter()
         seconds.append(now - began)
         began = now
-    compiled = met.counter_value("UncachedCompile") or 0
-    print(json.dumps({"seconds": seconds, "compilations": compiled}))
+    compiled = met.counter_value("UncachedCompile") if device == "xla" else None
+    print(json.dumps({"seconds": seconds, "compilations": compiled or 0}))
 
 
 CONTENDERS = {
@@ -252,8 +253,9 @@ def run(workload: str, contender: str, caches: dict[str, str]) -> dict:
         caches[kind + ", full"] = cache
     done = subprocess.run(
         [sys.executable, __file__, "--worker", workload, contender],
-        env={**os.environ, **CONTENDERS[contender], "TORCH_XLA_CACHE_DIR": cache,
-             "TORCHINDUCTOR_CACHE_DIR": cache, "TORCH_XLA_PROGRESS": "0"},
+        env={**os.environ, **ONLY_WHAT_IS_IMPORTED, **CONTENDERS[contender],
+             "TORCH_XLA_CACHE_DIR": cache, "TORCHINDUCTOR_CACHE_DIR": cache,
+             "TORCH_XLA_PROGRESS": "0"},
         capture_output=True,
         text=True,
     )  # fmt: skip

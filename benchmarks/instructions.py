@@ -21,6 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import dispatch
+from timing import ONLY_WHAT_IS_IMPORTED
 
 CONTENDERS = ("cpu", "lazy", "eager")
 COUNTER = """
@@ -163,7 +164,8 @@ def measure(workload: str, contender: str, steps: int, folder: Path) -> float:
         ["valgrind", "--tool=callgrind", "--instr-atstart=no", "--fair-sched=yes",
          f"--callgrind-out-file={profile}", sys.executable, __file__,
          "--child", workload, contender, "--steps", str(steps), "--keep", str(folder)],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0", **nothing_computed},
+        env={**os.environ, **ONLY_WHAT_IS_IMPORTED, "OMP_NUM_THREADS": "1",
+             "PYTHONHASHSEED": "0", **nothing_computed},
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True,
     )  # fmt: skip
     found = re.search(r"^totals: (\d+)", Path(f"{profile}.1").read_text(errors="replace"), re.M)

@@ -22,6 +22,8 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+from timing import ONLY_WHAT_IS_IMPORTED
+
 sys.path.insert(0, str(Path(__file__).parents[1] / "dev"))
 
 
@@ -73,7 +75,7 @@ class Contender:
     def __init__(self, device: str, steps: int) -> None:
         self.process = subprocess.Popen(
             [sys.executable, __file__, "--worker", device, "--steps", str(steps)],
-            env={**os.environ, "HF_HUB_OFFLINE": "1"}, text=True,
+            env={**os.environ, **ONLY_WHAT_IS_IMPORTED, "HF_HUB_OFFLINE": "1"}, text=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         self.process.send_signal(signal.SIGSTOP)

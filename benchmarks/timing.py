@@ -70,13 +70,18 @@ def report(title: str, reference: str, seconds: dict[str, float]) -> dict[str, f
     return ratios
 
 
+# PyTorch loads this package wherever it is installed: a rival's process is without it, and ours
+# import it.
+ONLY_WHAT_IS_IMPORTED = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+
+
 class Worker:
     """A contender in a process of its own: it answers lines on its stdin, and else sleeps."""
 
     def __init__(self, *command: object, **environment: str) -> None:
         self._process = subprocess.Popen(
             [str(word) for word in command],
-            env={**os.environ, **environment},
+            env={**os.environ, **ONLY_WHAT_IS_IMPORTED, **environment},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
