@@ -1,5 +1,6 @@
 #include "record/results.h"
 
+#include "base/mutex.h"
 #include "record/plain_shapes.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -7,6 +8,7 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <unordered_map>
 #include <utility>
 
 namespace torch_xla {
@@ -31,11 +33,29 @@ thread_local bool python_is_refused = false;
 
 struct OnlyPythonTells : std::exception {};
 
-// PyTorch's meta kernel is one that its Python package registered.
+// Whether PyTorch's meta kernel is one that its Python package registered. Any thread.
+class PythonKernels {
+ public:
+  bool contain(const c10::OperatorHandle& op) {
+    // Under the lock: what the dispatcher hands out is noted in the kernel, without one of its own.
+    MutexLock lock(mutex_);
+    const auto [found, is_new] = known_.try_emplace(op.operator_name(), false);
+    constexpr DispatchKey kMeta = DispatchKey::Meta;
+    if (is_new && op.hasComputedKernelForDispatchKey(kMeta)) {
+      found->second =
+          op.getComputedKernelForDispatchKey(kMeta).debug().find(".py:") != std::string::npos;
+    }
+    return found->second;
+  }
+
+ private:
+  Mutex mutex_;
+  std::unordered_map<c10::OperatorName, bool> known_ GUARDED_BY(mutex_);
+};
+
 bool python_tells(const c10::OperatorHandle& op) {
-  constexpr DispatchKey kMeta = DispatchKey::Meta;
-  return op.hasComputedKernelForDispatchKey(kMeta) &&
-         op.getComputedKernelForDispatchKey(kMeta).debug().find(".py:") != std::string::npos;
+  static auto* kernels = new PythonKernels;
+  return kernels->contain(op);
 }
 
 class Meanwhile {
