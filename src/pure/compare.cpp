@@ -3,8 +3,6 @@
 #include "base/location.h"
 #include "explain/words.h"
 
-#include <c10/util/StringUtil.h>
-
 namespace torch_xla {
 
 namespace {

@@ -1,5 +1,7 @@
 #include "record/plain_factories.h"
 
+#include "record/plain_rules.h"
+
 #include <ATen/EmptyTensor.h>
 
 #include <algorithm>
@@ -9,8 +11,6 @@
 namespace torch_xla::plain {
 
 namespace {
-
-using Results = std::optional<IValues>;
 
 // dtype, layout, device and pinned memory come last.
 constexpr size_t kOptions = 4;

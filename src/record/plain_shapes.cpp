@@ -65,7 +65,7 @@ Results like_first_unless_complex(const IValues& arguments) {
 Results written(const IValues& arguments) { return IValues{arguments[0]}; }
 
 // All of it, by zeros or by a number.
-Results filled(const IValues& arguments) {
+Results written_whole(const IValues& arguments) {
   const bool fits = arguments.size() == 1 || !arguments[1].isComplexDouble();
   return fits && arguments[0].toTensor().is_non_overlapping_and_dense() ? written(arguments)
                                                                         : std::nullopt;
@@ -420,7 +420,7 @@ const Known* find_rule(const c10::OperatorHandle& op) {
       {{"aten::relu_", ""}, {written}},
       {{"aten::abs", ""}, {like_first}},
       {{"aten::fill", "Scalar"}, {like_first}},
-      {{"aten::fill_", "Scalar"}, {filled, Takes::kAny}},
+      {{"aten::fill_", "Scalar"}, {written_whole, Takes::kAny}},
       {{"aten::bernoulli", "p"}, {like_first}},
       {{"aten::bernoulli_", "float"}, {written}},
       {{"aten::exponential", ""}, {like_first}},
@@ -450,7 +450,7 @@ const Known* find_rule(const c10::OperatorHandle& op) {
       {{"aten::eye", "m"}, {identity, Takes::kAny}},
       {{"aten::randperm", ""}, {permutation, Takes::kAny}},
       {{"aten::randperm", "generator"}, {permutation, Takes::kAny}},
-      {{"aten::zero_", ""}, {filled, Takes::kAny}},
+      {{"aten::zero_", ""}, {written_whole, Takes::kAny}},
       {{"aten::flip", ""}, {flip}},
       {{"aten::nan_to_num", ""}, {like_first}},
       {{"aten::masked_fill_", "Scalar"}, {written_under_mask, Takes::kAny}},
