@@ -153,10 +153,12 @@ def main() -> None:
                 else:
                     all_found[case] = found
                     report(case, found)
-    for name, side in sides.items():
+    for side in sides.values():
         side.end()
-        if name != "cpu":
-            print(summary(all_found, name))
+    if not all_found:
+        parser.error("no case of these names that every side can compute")
+    for name in options.sides:
+        print(summary(all_found, name))
     write_json(options.json, all_found)
 
 

@@ -33,7 +33,8 @@ thread_local bool python_is_refused = false;
 
 struct OnlyPythonTells : std::exception {};
 
-// Whether PyTorch's meta kernel is one that its Python package registered. Any thread.
+// Whether PyTorch's meta kernel is one that its Python package registered. Any thread. One that is
+// registered after the first question changes who is asked first, not what is answered.
 class PythonKernels {
  public:
   bool contain(const c10::OperatorHandle& op) {
