@@ -24,7 +24,10 @@ REDUCTIONS: dict[str, Function] = {
     "in float64": lambda x: x.sum(-1, dtype=torch.float64),
     "largest": lambda x: x.amax(-1),
     "largest of all": lambda x: x.amax(),
+    "largest of columns": lambda x: x.amax(0),
     "largest with its place": lambda x: x.max(-1).values,
+    "smallest": lambda x: x.amin(-1),
+    "smallest with its place": lambda x: x.min(-1, keepdim=True).values,
     "softmax": lambda x: x.softmax(-1),
     "softmax of columns": lambda x: x.softmax(0),
     "logarithms": lambda x: x.log_softmax(-1),
@@ -52,12 +55,33 @@ def test_reductions(name: str, dtype: torch.dtype) -> None:
     expect_close(found, REDUCTIONS[name](x.double()), dtype)
 
 
-@pytest.mark.parametrize("name", ["all", "rows", "columns", "largest", "softmax", "logarithms"])
+NUMBERLESS = ["all", "rows", "columns", "largest", "smallest", "softmax", "logarithms"]
+
+
+@pytest.mark.parametrize("name", NUMBERLESS)
 def test_what_is_no_number(name: str) -> None:
     x = torch.randn(19, 37, 71)
     x[0, 0, 3], x[1, 1, 70], x[2, 2] = float("nan"), float("inf"), float("-inf")
     found, wanted = REDUCTIONS[name](x.to("xla")).cpu(), REDUCTIONS[name](x)
     torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5, equal_nan=True)
+
+
+PLACES: dict[str, Function] = {
+    "of rows": lambda x: x.max(-1).indices,
+    "smallest": lambda x: x.min(-1, keepdim=True).indices,
+    "alone": lambda x: x.argmax(-1),
+    "of all": lambda x: x.argmin(),
+    "in the middle": lambda x: x.argmax(1),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("name", PLACES)
+def test_first_places_of_extremes(name: str, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(19, 37, 71).mul(2).round().to(dtype)  # many are equal
+    x[3, 4, 5:9], x[5, 6] = float("nan"), float("inf")
+    assert torch.equal(PLACES[name](x.to("xla")).cpu(), PLACES[name](x))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)

@@ -42,12 +42,13 @@ struct Call {
 struct Line {
   float mean, mean_gradient, slope, scale;
 
-  template <typename T>
+  template <typename Lanes, typename T>
   TORCH_XLA_INLINE void write(const T* gradient, const T* input, int64_t count, T* result) const {
     int64_t i = 0;
-    for (; i + kLanes <= count; i += kLanes) {
-      const Lanes off = load_lanes(input + i) - mean;
-      store_lanes(result + i, (load_lanes(gradient + i) - mean_gradient - off * slope) * scale);
+    for (; i + kLanes<Lanes> <= count; i += kLanes<Lanes>) {
+      const Lanes off = load_lanes<Lanes>(input + i) - mean;
+      store_lanes(result + i,
+                  (load_lanes<Lanes>(gradient + i) - mean_gradient - off * slope) * scale);
     }
     for (; i < count; ++i) {
       const float off = static_cast<float>(input[i]) - mean;
@@ -60,12 +61,14 @@ template <typename T>
 struct WriteChannels {
   const Call& call;
 
-  TORCH_XLA_INLINE void operator()() const {
+  template <typename Lanes>
+  TORCH_XLA_INLINE void run() const {
     for (int64_t c = 0; c < call.input.size(1); ++c) {
-      write(c);
+      write<Lanes>(c);
     }
   }
 
+  template <typename Lanes>
   TORCH_XLA_INLINE void write(int64_t c) const {
     const T* gradient = call.gradient.const_data_ptr<T>() + c * call.gradient.stride(1);
     const T* input = call.input.const_data_ptr<T>() + c * call.input.stride(1);
@@ -73,7 +76,7 @@ struct WriteChannels {
     const int64_t from_gradient = call.gradient.stride(0), from_input = call.input.stride(0);
     const float mean = call.mean.const_data_ptr<float>()[c];
     const float inverse = call.inverse_deviation.const_data_ptr<float>()[c];
-    LaneSums<2> sums;
+    LaneSums<Lanes, 2> sums;
     for (int64_t n = 0; n < images; ++n) {
       sums.add(pixels, GradientTerm<T>{gradient + n * from_gradient, input + n * from_input,
                                        nullptr, mean});
@@ -90,8 +93,8 @@ struct WriteChannels {
                     inverse * weight};
     T* result = call.of_input.mutable_data_ptr<T>() + c * call.of_input.stride(1);
     for (int64_t n = 0; n < images; ++n) {
-      line.write(gradient + n * from_gradient, input + n * from_input, pixels,
-                 result + n * call.of_input.stride(0));
+      line.write<Lanes>(gradient + n * from_gradient, input + n * from_input, pixels,
+                        result + n * call.of_input.stride(0));
     }
   }
 };
@@ -104,7 +107,7 @@ bool takes_batch_norm_gradient(const torch::jit::Stack& arguments) {
   const at::ScalarType dtype = input.scalar_type();
   return arguments[kTrain].toBool() && (dtype == at::kFloat || dtype == at::kBFloat16) &&
          gradient.scalar_type() == dtype && input.dim() > 2 && input.numel() >= kWorthwhile &&
-         input.is_contiguous() && gradient.is_contiguous() && input.stride(1) >= kLanes;
+         input.is_contiguous() && gradient.is_contiguous() && input.stride(1) >= kMostLanes;
 }
 
 void write_batch_norm_gradient(const torch::jit::Stack& arguments, c10::ArrayRef<Tensor> results) {

@@ -168,22 +168,45 @@ XLA_FFI_DEFINE_HANDLER(kRowExponentialsHandler, describe_rows,
                            .Ret<ffi::Buffer<ffi::F32>>()
                            .Ret<ffi::Buffer<ffi::F32>>());
 
-using ReduceMatrix = void (*)(Workers&, const Matrix&, float*);
+using SumMatrix = void (*)(Workers&, const Matrix&, float*);
 
-template <ReduceMatrix reduce>
-ffi::Error reduce_matrix(ffi::ThreadPool pool, ffi::AnyBuffer matrix,
-                         ffi::ResultBuffer<ffi::F32> results) {
+template <SumMatrix sum>
+ffi::Error sum_matrix(ffi::ThreadPool pool, ffi::AnyBuffer matrix,
+                      ffi::ResultBuffer<ffi::F32> results) {
   PoolWorkers workers(pool);
-  return answer("sum", [&] { reduce(workers, matrix_of(matrix), results->typed_data()); });
+  return answer("sum", [&] { sum(workers, matrix_of(matrix), results->typed_data()); });
 }
 
-auto reduction_binding() {
+auto sum_binding() {
   return ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Arg<ffi::AnyBuffer>().Ret<ffi::Buffer<ffi::F32>>();
 }
 
-XLA_FFI_DEFINE_HANDLER(kColumnSumsHandler, reduce_matrix<&sums_of_columns>, reduction_binding());
-XLA_FFI_DEFINE_HANDLER(kRowSumsHandler, reduce_matrix<&sums_of_rows>, reduction_binding());
-XLA_FFI_DEFINE_HANDLER(kRowLargestHandler, reduce_matrix<&largest_of_rows>, reduction_binding());
+XLA_FFI_DEFINE_HANDLER(kColumnSumsHandler, sum_matrix<&sums_of_columns>, sum_binding());
+XLA_FFI_DEFINE_HANDLER(kRowSumsHandler, sum_matrix<&sums_of_rows>, sum_binding());
+
+using FindExtremes = void (*)(Workers&, const Matrix&, float*, int32_t*);
+
+template <FindExtremes find>
+ffi::Error find_extremes(ffi::ThreadPool pool, ffi::AnyBuffer matrix,
+                         ffi::ResultBuffer<ffi::F32> extremes, ffi::RemainingRets asked) {
+  PoolWorkers workers(pool);
+  return answer("extremes", [&] {
+    int32_t* places =
+        asked.empty() ? nullptr : asked.get<ffi::Buffer<ffi::S32>>(0).value()->typed_data();
+    find(workers, matrix_of(matrix), extremes->typed_data(), places);
+  });
+}
+
+auto extremes_binding() {
+  return ffi::Ffi::Bind()
+      .Ctx<ffi::ThreadPool>()
+      .Arg<ffi::AnyBuffer>()
+      .Ret<ffi::Buffer<ffi::F32>>()
+      .RemainingRets();
+}
+
+XLA_FFI_DEFINE_HANDLER(kRowLargestHandler, find_extremes<&largest_of_rows>, extremes_binding());
+XLA_FFI_DEFINE_HANDLER(kRowSmallestHandler, find_extremes<&smallest_of_rows>, extremes_binding());
 
 // Whoever reads the result has waited for the other arguments.
 ffi::Error give_on(ffi::RemainingArgs arguments, ffi::Result<ffi::AnyBuffer> result) {
@@ -211,6 +234,7 @@ bool host_calls_available() {
              std::pair(kRowExponentialsTarget, kRowExponentialsHandler),
              std::pair(kRowSumsTarget, kRowSumsHandler),
              std::pair(kRowLargestTarget, kRowLargestHandler),
+             std::pair(kRowSmallestTarget, kRowSmallestHandler),
              std::pair(kColumnSumsTarget, kColumnSumsHandler),
              std::pair(kBehindTarget, kBehindHandler),
          }) {

@@ -8,16 +8,16 @@
 
 namespace torch_xla {
 
-// Adds what a term says of each number, row by row: `term.add(i, lanes)` of sixteen numbers from
-// the i-th on, `term.add_one(i, sums)` of a single one. Chains do not wait for each other, and
+// Adds what a term says of each number, row by row: `term.add(i, sums)` of a lane each from the
+// i-th on, `term.add_one(i, sums)` of a single one. Chains do not wait for each other, and
 // those of a block are added to the total at once: errors do not grow with the row.
-template <size_t kSums>
+template <typename Lanes, size_t kSums>
 class LaneSums {
  public:
   template <typename Term>
   TORCH_XLA_INLINE void add(int64_t width, const Term& term) {
     int64_t i = 0;
-    while (i + kLanes <= width) {
+    while (i + kLanes<Lanes> <= width) {
       i = add_block(i, std::min(width, i + kBlock), term);
     }
     for (; i < width; ++i) {
@@ -28,23 +28,22 @@ class LaneSums {
   TORCH_XLA_INLINE float sum(size_t s) const { return sum_of_lanes(totals_[s]) + rest_[s]; }
 
  private:
-  static constexpr int64_t kChains = 2, kBlock = 16 * kChains * kLanes;
+  static constexpr int64_t kChains = 4, kBlock = 16 * kChains * kLanes<Lanes>;
 
   // Returns where it ends: less than a lane before `end`.
   template <typename Term>
   TORCH_XLA_INLINE int64_t add_block(int64_t i, int64_t end, const Term& term) {
     Lanes chains[kChains][kSums] = {};
-    for (; i + kChains * kLanes <= end; i += kChains * kLanes) {
+    for (; i + kChains * kLanes<Lanes> <= end; i += kChains * kLanes<Lanes>) {
       for (int64_t k = 0; k < kChains; ++k) {
-        term.add(i + k * kLanes, chains[k]);
+        term.add(i + k * kLanes<Lanes>, chains[k]);
       }
     }
-    if (i + kLanes <= end) {
+    for (; i + kLanes<Lanes> <= end; i += kLanes<Lanes>) {
       term.add(i, chains[0]);
-      i += kLanes;
     }
     for (size_t s = 0; s < kSums; ++s) {
-      totals_[s] += chains[0][s] + chains[1][s];
+      totals_[s] += (chains[0][s] + chains[1][s]) + (chains[2][s] + chains[3][s]);
     }
     return i;
   }
@@ -60,11 +59,12 @@ struct GradientTerm {
   const float* weight;
   float mean;
 
+  template <typename Lanes>
   TORCH_XLA_INLINE void add(int64_t i, Lanes* sums) const {
-    Lanes g = load_lanes(gradient + i);
-    g = weight != nullptr ? g * load_lanes(weight + i) : g;
+    Lanes g = load_lanes<Lanes>(gradient + i);
+    g = weight != nullptr ? g * load_lanes<Lanes>(weight + i) : g;
     sums[0] += g;
-    sums[1] += g * (load_lanes(input + i) - mean);
+    sums[1] += g * (load_lanes<Lanes>(input + i) - mean);
   }
   TORCH_XLA_INLINE void add_one(int64_t i, float* sums) const {
     const float g = static_cast<float>(gradient[i]) * (weight != nullptr ? weight[i] : 1);

@@ -84,7 +84,10 @@ class Written {
 template <typename T>
 struct Sum {
   const T* row;
-  TORCH_XLA_INLINE void add(int64_t i, Lanes* sums) const { sums[0] += load_lanes(row + i); }
+  template <typename Lanes>
+  TORCH_XLA_INLINE void add(int64_t i, Lanes* sums) const {
+    sums[0] += load_lanes<Lanes>(row + i);
+  }
   TORCH_XLA_INLINE void add_one(int64_t i, float* sums) const {
     sums[0] += static_cast<float>(row[i]);
   }
@@ -94,8 +97,9 @@ template <typename T>
 struct SquaresOff {
   const T* row;
   float mean;
+  template <typename Lanes>
   TORCH_XLA_INLINE void add(int64_t i, Lanes* sums) const {
-    const Lanes off = load_lanes(row + i) - mean;
+    const Lanes off = load_lanes<Lanes>(row + i) - mean;
     sums[0] += off * off;
   }
   TORCH_XLA_INLINE void add_one(int64_t i, float* sums) const {
@@ -104,9 +108,9 @@ struct SquaresOff {
   }
 };
 
-template <typename Term>
+template <typename Lanes, typename Term>
 TORCH_XLA_INLINE float sum_of_row(int64_t width, const Term& term) {
-  LaneSums<1> sums;
+  LaneSums<Lanes, 1> sums;
   sums.add(width, term);
   return sums.sum(0);
 }
@@ -121,27 +125,29 @@ struct NormaliseRows {
   T* output;
   float *means, *inverses;  // means: null for RMS
 
-  TORCH_XLA_INLINE void operator()() const {
+  template <typename Lanes>
+  TORCH_XLA_INLINE void run() const {
     for (int64_t r = 0; r < rows; ++r) {
       const T* row = input + r * width;
       const auto count = static_cast<float>(width);
-      const float mean = centres ? sum_of_row(width, Sum<T>{row}) / count : 0;
-      const float variance = sum_of_row(width, SquaresOff<T>{row, mean}) / count;
+      const float mean = centres ? sum_of_row<Lanes>(width, Sum<T>{row}) / count : 0;
+      const float variance = sum_of_row<Lanes>(width, SquaresOff<T>{row, mean}) / count;
       const float inverse = 1 / __builtin_sqrtf(variance + eps);
       if (means != nullptr) {
         means[r] = mean;
       }
       inverses[r] = inverse;
-      write(row, mean, inverse, output + r * width);
+      write<Lanes>(row, mean, inverse, output + r * width);
     }
   }
 
+  template <typename Lanes>
   TORCH_XLA_INLINE void write(const T* row, float mean, float inverse, T* to) const {
     int64_t i = 0;
-    for (; i + kLanes <= width; i += kLanes) {
-      Lanes y = (load_lanes(row + i) - mean) * inverse;
-      y = weight != nullptr ? y * load_lanes(weight + i) : y;
-      store_lanes(to + i, bias != nullptr ? y + load_lanes(bias + i) : y);
+    for (; i + kLanes<Lanes> <= width; i += kLanes<Lanes>) {
+      Lanes y = (load_lanes<Lanes>(row + i) - mean) * inverse;
+      y = weight != nullptr ? y * load_lanes<Lanes>(weight + i) : y;
+      store_lanes(to + i, bias != nullptr ? y + load_lanes<Lanes>(bias + i) : y);
     }
     for (; i < width; ++i) {
       float y = (static_cast<float>(row[i]) - mean) * inverse;
@@ -158,26 +164,29 @@ struct GradientsOfRows {
   int64_t rows, width;
   T* output;
 
-  TORCH_XLA_INLINE void operator()() const {
+  template <typename Lanes>
+  TORCH_XLA_INLINE void run() const {
     for (int64_t r = 0; r < rows; ++r) {
       const T *g = gradient + r * width, *x = input + r * width;
       const float mean = means != nullptr ? means[r] : 0, inverse = inverses[r];
-      LaneSums<2> sums;
+      LaneSums<Lanes, 2> sums;
       sums.add(width, GradientTerm<T>{g, x, weight, mean});
       const auto count = static_cast<float>(width);
       const float shared = means != nullptr ? sums.sum(0) / count : 0;
-      write(g, x, mean, shared, sums.sum(1) * inverse * inverse / count, inverse,
-            output + r * width);
+      write<Lanes>(g, x, mean, shared, sums.sum(1) * inverse * inverse / count, inverse,
+                   output + r * width);
     }
   }
 
+  template <typename Lanes>
   TORCH_XLA_INLINE void write(const T* g, const T* x, float mean, float shared, float slope,
                               float inverse, T* to) const {
     int64_t i = 0;
-    for (; i + kLanes <= width; i += kLanes) {
-      Lanes weighted = load_lanes(g + i);
-      weighted = weight != nullptr ? weighted * load_lanes(weight + i) : weighted;
-      store_lanes(to + i, (weighted - shared - (load_lanes(x + i) - mean) * slope) * inverse);
+    for (; i + kLanes<Lanes> <= width; i += kLanes<Lanes>) {
+      Lanes weighted = load_lanes<Lanes>(g + i);
+      weighted = weight != nullptr ? weighted * load_lanes<Lanes>(weight + i) : weighted;
+      store_lanes(to + i,
+                  (weighted - shared - (load_lanes<Lanes>(x + i) - mean) * slope) * inverse);
     }
     for (; i < width; ++i) {
       const float weighted = static_cast<float>(g[i]) * (weight != nullptr ? weight[i] : 1);
@@ -196,11 +205,12 @@ struct GradientsOfColumns {
   int64_t rows, stride, columns;
   float *of_weight, *of_bias, *block;  // zeros; block: of twice as many
 
-  TORCH_XLA_INLINE void operator()() const {
+  template <typename Lanes>
+  TORCH_XLA_INLINE void run() const {
     for (int64_t begin = 0; begin < rows; begin += kBlock) {
       for (int64_t r = begin; r < std::min(rows, begin + kBlock); ++r) {
-        add_row(gradient + r * stride, input + r * stride, means != nullptr ? means[r] : 0,
-                inverses[r]);
+        add_row<Lanes>(gradient + r * stride, input + r * stride, means != nullptr ? means[r] : 0,
+                       inverses[r]);
       }
       for (int64_t i = 0; i < columns; ++i) {
         of_weight[i] += block[i];
@@ -210,13 +220,14 @@ struct GradientsOfColumns {
     }
   }
 
+  template <typename Lanes>
   TORCH_XLA_INLINE void add_row(const T* g, const T* x, float mean, float inverse) const {
     int64_t i = 0;
-    for (; i + kLanes <= columns; i += kLanes) {
-      const Lanes lanes = load_lanes(g + i);
-      const Lanes normalised = (load_lanes(x + i) - mean) * inverse;
-      store_lanes(block + i, load_lanes(block + i) + lanes * normalised);
-      store_lanes(block + columns + i, load_lanes(block + columns + i) + lanes);
+    for (; i + kLanes<Lanes> <= columns; i += kLanes<Lanes>) {
+      const Lanes lanes = load_lanes<Lanes>(g + i);
+      const Lanes normalised = (load_lanes<Lanes>(x + i) - mean) * inverse;
+      store_lanes(block + i, load_lanes<Lanes>(block + i) + lanes * normalised);
+      store_lanes(block + columns + i, load_lanes<Lanes>(block + columns + i) + lanes);
     }
     for (; i < columns; ++i) {
       const auto number = static_cast<float>(g[i]);
@@ -305,7 +316,8 @@ bool takes_row_norm(const NormForm& form, const Stack& arguments) {
   };
   const at::ScalarType dtype = input.scalar_type();
   return (dtype == at::kFloat || dtype == at::kBFloat16) && fits(form.input) &&
-         fits(form.gradient) && input.numel() >= kWorthACall && width_of(form, arguments) >= kLanes;
+         fits(form.gradient) && input.numel() >= kWorthACall &&
+         width_of(form, arguments) >= kMostLanes;
 }
 
 // The first dimension that has something to divide, of `count` from `first` on.
@@ -343,7 +355,7 @@ void add_columns(const NormForm& form, const Stack& arguments, CallPiece::Kernel
   const Tensor& input = arguments[form.input].toTensor();
   const std::vector<int64_t> shape = arguments[form.shape].toIntVector();
   const bool divides = shape.size() == 1;
-  for (auto [start, here] : ranges(shape[0], divides ? threads : 1, kLanes)) {
+  for (auto [start, here] : ranges(shape[0], divides ? threads : 1, kMostLanes)) {
     CallPiece piece{arguments, {}, kernel};
     for (int i : {form.gradient, form.input}) {
       if (divides) {

@@ -12,14 +12,20 @@ namespace torch_xla {
 
 namespace {
 
-// One instruction, which gives y where there is NaN.
-TORCH_XLA_INLINE Lanes larger(Lanes x, Lanes y) { return x > y ? x : y; }
-TORCH_XLA_INLINE float larger(float x, float y) { return x > y ? x : y; }
+// y where there is NaN.
+template <typename Numbers>
+TORCH_XLA_INLINE Numbers larger(Numbers x, Numbers y) {
+  return x > y ? x : y;
+}
+template <typename Numbers>
+TORCH_XLA_INLINE Numbers smaller(Numbers x, Numbers y) {
+  return x < y ? x : y;
+}
 
 // Of numbers that are not positive; NaN of NaN. What is too small for a normal number is zero.
 // 2^n * e^r with |r| <= ln(2) / 2, e^r by its series: an error of 2 in the last place.
+template <typename Lanes>
 TORCH_XLA_INLINE Lanes exponential(Lanes x) {
-  using Words [[gnu::vector_size(kLanes * sizeof(int32_t))]] = int32_t;
   constexpr float kLog2E = 1.44269504f, kLn2High = 0.693359375f, kLn2Low = -2.12194440e-4f;
   constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: what is added to it loses its fraction
   constexpr float kLowest = -87.3f;
@@ -31,18 +37,13 @@ TORCH_XLA_INLINE Lanes exponential(Lanes x) {
   for (const float coefficient : {1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f}) {
     series = series * r + coefficient;
   }
-  Words bits, exponent;
-  std::memcpy(&bits, &series, sizeof(bits));
-  std::memcpy(&exponent, &rounded, sizeof(exponent));
-  bits += exponent << 23;
-  Lanes power;
-  std::memcpy(&power, &bits, sizeof(power));
+  const Lanes power = lanes_of<Lanes>(bits_of(series) + (bits_of(rounded) << 23));
   const Lanes zero_if_low = x < kLowest ? Lanes{} : power;
   return x == x ? zero_if_low : x;
 }
 
 // The numbers behind the last whole lanes, and `filler`.
-template <typename T>
+template <typename Lanes, typename T>
 TORCH_XLA_INLINE Lanes load_rest(const T* numbers, int64_t count, float filler) {
   Lanes lanes = filler - Lanes{};
   for (int64_t i = 0; i < count; ++i) {
@@ -50,6 +51,14 @@ TORCH_XLA_INLINE Lanes load_rest(const T* numbers, int64_t count, float filler) 
   }
   return lanes;
 }
+
+template <typename Lanes, typename T>
+TORCH_XLA_INLINE Lanes load_some(const T* numbers, int64_t count, float filler) {
+  return count < kLanes<Lanes> ? load_rest<Lanes>(numbers, count, filler)
+                               : load_lanes<Lanes>(numbers);
+}
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 struct Summed {
   static constexpr float kNone = 0;
@@ -60,91 +69,139 @@ struct Summed {
 };
 
 struct Largest {
-  static constexpr float kNone = -std::numeric_limits<float>::infinity();
+  static constexpr float kNone = -kInfinity;
   template <typename Numbers>
   static TORCH_XLA_INLINE Numbers together(Numbers x, Numbers y) {
     return larger(x, y);
   }
 };
 
-constexpr int64_t kRowChains = 4;  // of results that do not wait for each other
+struct Smallest {
+  static constexpr float kNone = kInfinity;
+  template <typename Numbers>
+  static TORCH_XLA_INLINE Numbers together(Numbers x, Numbers y) {
+    return smaller(x, y);
+  }
+};
 
-template <typename How, typename T>
+template <typename How, typename Lanes>
+TORCH_XLA_INLINE float across(Lanes lanes) {
+  if constexpr (kLanes < Lanes >> 4) {
+    typename detail::LanesOf<kLanes<Lanes> / 2>::Floats halves[2];
+    std::memcpy(halves, &lanes, sizeof(lanes));
+    return across<How>(How::together(halves[0], halves[1]));
+  } else {
+    return How::together(How::together(lanes[0], lanes[1]), How::together(lanes[2], lanes[3]));
+  }
+}
+
+constexpr int64_t kRowChains = 8;  // of results that do not wait for each other
+
+template <typename How, typename Lanes, typename T>
 TORCH_XLA_INLINE float reduced(const T* numbers, int64_t count) {
   Lanes chains[kRowChains];
   for (Lanes& chain : chains) {
     chain = How::kNone - Lanes{};
   }
   int64_t i = 0;
-  for (; i + kRowChains * kLanes <= count; i += kRowChains * kLanes) {
+  for (; i + kRowChains * kLanes<Lanes> <= count; i += kRowChains * kLanes<Lanes>) {
     for (int64_t k = 0; k < kRowChains; ++k) {
-      chains[k] = How::together(load_lanes(numbers + i + k * kLanes), chains[k]);
+      chains[k] = How::together(load_lanes<Lanes>(numbers + i + k * kLanes<Lanes>), chains[k]);
     }
   }
-  for (; i < count; i += kLanes) {
-    const int64_t rest = count - i;
-    chains[0] = How::together(
-        rest < kLanes ? load_rest(numbers + i, rest, How::kNone) : load_lanes(numbers + i),
-        chains[0]);
+  for (; i < count; i += kLanes<Lanes>) {
+    chains[0] = How::together(load_some<Lanes>(numbers + i, count - i, How::kNone), chains[0]);
   }
-  const Lanes all =
-      How::together(How::together(chains[0], chains[1]), How::together(chains[2], chains[3]));
-  float result = How::kNone;
-  for (int64_t lane = 0; lane < kLanes; ++lane) {
-    result = How::together(all[lane], result);
+  for (int64_t half = kRowChains / 2; half > 0; half /= 2) {
+    for (int64_t k = 0; k < half; ++k) {
+      chains[k] = How::together(chains[k], chains[k + half]);
+    }
   }
-  return result;
+  return across<How>(chains[0]);
 }
 
 // The largest bits but for the sign: above those of infinity there is NaN.
-template <typename T>
+template <typename Lanes, typename T>
 TORCH_XLA_INLINE bool has_nan(const T* numbers, int64_t count) {
-  using Words [[gnu::vector_size(kLanes * sizeof(int32_t))]] = int32_t;
-  constexpr int32_t kMagnitude = 0x7fffffff, kInfinity = 0x7f800000;
-  Words most = {};
-  for (int64_t i = 0; i < count; i += kLanes) {
-    const int64_t rest = count - i;
-    const Lanes lanes = rest < kLanes ? load_rest(numbers + i, rest, 0) : load_lanes(numbers + i);
-    Words bits;
-    std::memcpy(&bits, &lanes, sizeof(bits));
-    bits &= kMagnitude;
-    most = bits > most ? bits : most;
+  constexpr int32_t kMagnitude = 0x7fffffff, kBitsOfInfinity = 0x7f800000;
+  LaneBits<Lanes> most = {};
+  for (int64_t i = 0; i < count; i += kLanes<Lanes>) {
+    const LaneBits<Lanes> bits = bits_of(load_some<Lanes>(numbers + i, count - i, 0)) & kMagnitude;
+    most = larger(bits, most);
   }
-  bool found = false;
-  for (int64_t lane = 0; lane < kLanes; ++lane) {
-    found = found || most[lane] > kInfinity;
-  }
-  return found;
+  return has_bits(most > kBitsOfInfinity ? most : LaneBits<Lanes>{});
 }
 
 struct SumOfRow {
-  template <typename T>
+  template <typename Lanes, typename T>
   static TORCH_XLA_INLINE float of(const T* numbers, int64_t count) {
-    return reduced<Summed>(numbers, count);
+    return reduced<Summed, Lanes>(numbers, count);
   }
 };
 
-struct LargestOfRow {
-  template <typename T>
+template <typename How>
+struct ExtremeOfRow {
+  template <typename Lanes, typename T>
   static TORCH_XLA_INLINE float of(const T* numbers, int64_t count) {
-    const float largest = reduced<Largest>(numbers, count);
-    return has_nan(numbers, count) ? std::numeric_limits<float>::quiet_NaN() : largest;
+    const float extreme = reduced<How, Lanes>(numbers, count);
+    return has_nan<Lanes>(numbers, count) ? std::numeric_limits<float>::quiet_NaN() : extreme;
   }
 };
 
-// `results`: one for each piece of a row.
+template <typename T>
+int32_t first_nan(const T* numbers) {
+  int32_t i = 0;
+  for (; numbers[i] == numbers[i]; ++i) {
+  }
+  return i;
+}
+
+// The first place of a row's extreme.
+template <typename Lanes, typename T>
+TORCH_XLA_INLINE int32_t place_of(float extreme, const T* numbers, int64_t count) {
+  if (extreme != extreme) {
+    return first_nan(numbers);
+  }
+  constexpr int32_t kNowhere = std::numeric_limits<int32_t>::max();
+  LaneBits<Lanes> here, first = kNowhere - LaneBits<Lanes>{};
+  for (int32_t lane = 0; lane < kLanes<Lanes>; ++lane) {
+    here[lane] = lane;
+  }
+  int64_t i = 0;
+  for (; i + kLanes<Lanes> <= count; i += kLanes<Lanes>) {
+    first = load_lanes<Lanes>(numbers + i) == extreme ? smaller(here, first) : first;
+    here += static_cast<int32_t>(kLanes<Lanes>);
+  }
+  int32_t place = kNowhere;
+  for (int64_t lane = 0; lane < kLanes<Lanes>; ++lane) {
+    place = std::min(place, static_cast<int32_t>(first[lane]));
+  }
+  for (; place == kNowhere; ++i) {
+    place = static_cast<float>(numbers[i]) == extreme ? static_cast<int32_t>(i) : kNowhere;
+  }
+  return place;
+}
+
+// `results`, and `places` where they are asked for: one for each piece of a row.
 template <typename How, typename T>
 struct ReducePieces {
   static constexpr int64_t kPiece = 1 << 14;  // numbers
   const T* numbers;
   int64_t columns, pieces_of_row, first, count;
   float* results;
+  int32_t* places;
 
-  TORCH_XLA_INLINE void operator()() const {
+  template <typename Lanes>
+  TORCH_XLA_INLINE void run() const {
     for (int64_t piece = first; piece < first + count; ++piece) {
       const int64_t row = piece / pieces_of_row, start = piece % pieces_of_row * kPiece;
       const int64_t length = std::min(kPiece, columns - start);
-      results[piece] = How::of(numbers + row * columns + start, length);
+      const T* of_piece = numbers + row * columns + start;
+      results[piece] = How::template of<Lanes>(of_piece, length);
+      if (places != nullptr) {
+        places[piece] =
+            static_cast<int32_t>(start) + place_of<Lanes>(results[piece], of_piece, length);
+      }
     }
   }
 };
@@ -155,28 +212,31 @@ struct ExponentialsOfRows {
   int64_t rows, columns;
   float *largest, *sums;
 
-  TORCH_XLA_INLINE void operator()() const {
+  template <typename Lanes>
+  TORCH_XLA_INLINE void run() const {
     for (int64_t row = 0; row < rows; ++row) {
       const T* of_row = numbers + row * columns;
-      largest[row] = reduced<Largest>(of_row, columns);
-      sums[row] = sum_of(of_row, largest[row]);
+      largest[row] = reduced<Largest, Lanes>(of_row, columns);
+      sums[row] = sum_of<Lanes>(of_row, largest[row]);
     }
   }
 
+  template <typename Lanes>
   TORCH_XLA_INLINE float sum_of(const T* row, float high) const {
-    Lanes chains[kRowChains] = {};
+    constexpr int64_t kChains = 4;
+    Lanes chains[kChains] = {};
     int64_t i = 0;
-    for (; i + kRowChains * kLanes <= columns; i += kRowChains * kLanes) {
-      for (int64_t k = 0; k < kRowChains; ++k) {
-        chains[k] += exponential(load_lanes(row + i + k * kLanes) - high);
+    for (; i + kChains * kLanes<Lanes> <= columns; i += kChains * kLanes<Lanes>) {
+      for (int64_t k = 0; k < kChains; ++k) {
+        chains[k] += exponential(load_lanes<Lanes>(row + i + k * kLanes<Lanes>) - high);
       }
     }
-    for (; i + kLanes <= columns; i += kLanes) {
-      chains[0] += exponential(load_lanes(row + i) - high);
+    for (; i + kLanes<Lanes> <= columns; i += kLanes<Lanes>) {
+      chains[0] += exponential(load_lanes<Lanes>(row + i) - high);
     }
     float sum = sum_of_lanes((chains[0] + chains[1]) + (chains[2] + chains[3]));
     if (i < columns) {
-      const Lanes powers = exponential(load_rest(row + i, columns - i, high) - high);
+      const Lanes powers = exponential(load_rest<Lanes>(row + i, columns - i, high) - high);
       for (int64_t k = 0; k < columns - i; ++k) {
         sum += powers[k];
       }
@@ -192,12 +252,13 @@ struct AddRows {
   int64_t rows, columns;
   float* sums;
 
-  TORCH_XLA_INLINE void operator()() const {
+  template <typename Lanes>
+  TORCH_XLA_INLINE void run() const {
     for (int64_t row = 0; row < rows; ++row) {
       const T* from = numbers + row * columns;
       int64_t i = 0;
-      for (; i + kLanes <= columns; i += kLanes) {
-        store_lanes(sums + i, load_lanes(sums + i) + load_lanes(from + i));
+      for (; i + kLanes<Lanes> <= columns; i += kLanes<Lanes>) {
+        store_lanes(sums + i, load_lanes<Lanes>(sums + i) + load_lanes<Lanes>(from + i));
       }
       for (; i < columns; ++i) {
         sums[i] += static_cast<float>(from[i]);
@@ -225,22 +286,43 @@ void with_type(const Matrix& matrix, const Run& run) {
   }
 }
 
+// One for each row, or for each piece of all rows.
+struct Found {
+  float* results;
+  int32_t* places;  // null: not asked for
+};
+
+template <typename How, typename T>
+void reduce_pieces(Workers& workers, const Matrix& matrix, const T* numbers, int64_t of_row,
+                   Found found) {
+  run_ranges(workers, matrix.rows * of_row, matrix.columns / of_row,
+             [&](int64_t first, int64_t count) {
+               with_widest_lanes(ReducePieces<How, T>{numbers, matrix.columns, of_row, first, count,
+                                                      found.results, found.places});
+             });
+}
+
 template <typename How>
-void reduce_rows(Workers& workers, const Matrix& matrix, float* results) {
+void reduce_rows(Workers& workers, const Matrix& matrix, Found of_rows) {
   with_type(matrix, [&](const auto* numbers) {
-    using Pieces = ReducePieces<How, std::remove_cvref_t<decltype(*numbers)>>;
-    const int64_t of_row = (matrix.columns + Pieces::kPiece - 1) / Pieces::kPiece;
-    std::vector<float> pieces;
-    if (of_row > 1) {
-      pieces.resize(static_cast<size_t>(matrix.rows * of_row));
+    constexpr int64_t kPiece = ReducePieces<How, std::remove_cvref_t<decltype(*numbers)>>::kPiece;
+    const int64_t of_row = (matrix.columns + kPiece - 1) / kPiece;
+    if (of_row == 1) {
+      return reduce_pieces<How>(workers, matrix, numbers, of_row, of_rows);
     }
-    float* found = of_row > 1 ? pieces.data() : results;
-    run_ranges(workers, matrix.rows * of_row, matrix.columns / of_row,
-               [&](int64_t first, int64_t count) {
-                 with_widest_lanes(Pieces{numbers, matrix.columns, of_row, first, count, found});
-               });
-    for (int64_t row = 0; of_row > 1 && row < matrix.rows; ++row) {
-      results[row] = How::of(found + row * of_row, of_row);
+    const auto count = static_cast<size_t>(matrix.rows * of_row);
+    std::vector<float> results(count);
+    std::vector<int32_t> places(of_rows.places != nullptr ? count : 0);
+    reduce_pieces<How>(workers, matrix, numbers, of_row,
+                       {results.data(), of_rows.places != nullptr ? places.data() : nullptr});
+    for (int64_t row = 0; row < matrix.rows; ++row) {
+      const float* of_pieces = results.data() + row * of_row;
+      const float result = How::template of<NarrowLanes>(of_pieces, of_row);
+      of_rows.results[row] = result;
+      if (of_rows.places != nullptr) {
+        const int32_t piece = place_of<NarrowLanes>(result, of_pieces, of_row);
+        of_rows.places[row] = places[static_cast<size_t>(row * of_row + piece)];
+      }
     }
   });
 }
@@ -248,11 +330,15 @@ void reduce_rows(Workers& workers, const Matrix& matrix, float* results) {
 }  // namespace
 
 void sums_of_rows(Workers& workers, const Matrix& matrix, float* sums) {
-  reduce_rows<SumOfRow>(workers, matrix, sums);
+  reduce_rows<SumOfRow>(workers, matrix, {sums, nullptr});
 }
 
-void largest_of_rows(Workers& workers, const Matrix& matrix, float* largest) {
-  reduce_rows<LargestOfRow>(workers, matrix, largest);
+void largest_of_rows(Workers& workers, const Matrix& matrix, float* largest, int32_t* places) {
+  reduce_rows<ExtremeOfRow<Largest>>(workers, matrix, {largest, places});
+}
+
+void smallest_of_rows(Workers& workers, const Matrix& matrix, float* smallest, int32_t* places) {
+  reduce_rows<ExtremeOfRow<Smallest>>(workers, matrix, {smallest, places});
 }
 
 void exponentials_of_rows(Workers& workers, const Matrix& matrix, float* largest, float* sums) {

@@ -1,5 +1,5 @@
 // What XLA-CPU does to matrices a number at a time, with the processor's vectors: sums of rows and
-// of columns, the largest of each row, and what softmax has to know of it. Stateless; from any
+// of columns, the extremes of each row, and what softmax has to know of it. Stateless; from any
 // thread.
 #pragma once
 
@@ -21,9 +21,11 @@ struct Matrix {
 // The largest number of each row, and the sum of the exponentials of how far all lie below it.
 void exponentials_of_rows(Workers& workers, const Matrix& matrix, float* largest, float* sums);
 
-// One for each row, however few and long they are. Where a row has NaN, it is the largest.
+// One for each row, however few and long they are. Where a row has NaN, it is the extreme. `places`
+// (null: not asked for) are those of the first such number; columns are counted by int32 then.
 void sums_of_rows(Workers& workers, const Matrix& matrix, float* sums);
-void largest_of_rows(Workers& workers, const Matrix& matrix, float* largest);
+void largest_of_rows(Workers& workers, const Matrix& matrix, float* largest, int32_t* places);
+void smallest_of_rows(Workers& workers, const Matrix& matrix, float* smallest, int32_t* places);
 
 // `sums`: one for each column.
 void sums_of_columns(Workers& workers, const Matrix& matrix, float* sums);

@@ -1,4 +1,4 @@
-// Sums of columns and what softmax knows of rows are PyTorch's.
+// Sums of columns, extremes of rows and what softmax knows of them are PyTorch's.
 #include "host_ops/rows.h"
 
 #include <gtest/gtest.h>
@@ -51,6 +51,21 @@ TEST_P(Rows, SumsOfColumns) {
   EXPECT_LE(error.item<double>(), 1e-6 * x.to(torch::kDouble).abs().sum(0).max().item<double>());
 }
 
+TEST_P(Rows, ExtremesAndTheirFirstPlaces) {
+  const Tensor x = numbers().round();  // some are equal
+  for (bool largest : {true, false}) {
+    Tensor values = torch::empty({x.size(0)}), places = torch::empty({x.size(0)}, torch::kInt);
+    Alone workers;
+    (largest ? largest_of_rows : smallest_of_rows)(workers, matrix_of(x),
+                                                   values.mutable_data_ptr<float>(),
+                                                   places.mutable_data_ptr<int32_t>());
+    const Tensor wanted = largest ? x.amax(1) : x.amin(1);
+    EXPECT_TRUE(torch::equal(values, wanted.to(torch::kFloat)));
+    const Tensor first = (x == wanted.unsqueeze(1)).to(torch::kInt).argmax(1);
+    EXPECT_TRUE(torch::equal(places.to(torch::kLong), first));
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Sizes, Rows,
                          testing::Combine(testing::Values(1, 7, 1000),
                                           testing::Values(1, 15, 16, 67, 4096),
@@ -74,6 +89,24 @@ TEST(Rows, NumbersThatAreNone) {
   EXPECT_EQ(sums[3].item<float>(), 40);
   EXPECT_EQ(sums[4].item<float>(), 20);
   EXPECT_EQ(largest[4].item<float>(), 0);
+}
+
+// The longest rows are looked at in pieces.
+TEST(Rows, ExtremesWhereThereIsNaN) {
+  for (int64_t columns : {1, 40, 100'000}) {
+    Tensor x = torch::randn({3, columns});
+    x[0].fill_(-std::numeric_limits<float>::infinity());
+    x[1].slice(0, columns / 2).fill_(std::nan(""));
+    x[2][columns - 1] = std::nan("");
+    Tensor values = torch::empty({3}), places = torch::empty({3}, torch::kInt);
+    Alone workers;
+    largest_of_rows(workers, matrix_of(x), values.mutable_data_ptr<float>(),
+                    places.mutable_data_ptr<int32_t>());
+    const auto [wanted, first] = x.max(1);
+    EXPECT_TRUE(torch::equal(values.isnan(), wanted.isnan()));
+    EXPECT_EQ(values[0].item<float>(), wanted[0].item<float>());
+    EXPECT_TRUE(torch::equal(places.to(torch::kLong), first)) << columns;
+  }
 }
 
 }  // namespace

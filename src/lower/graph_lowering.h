@@ -48,10 +48,12 @@ inline constexpr const char* kRandomBitsTarget = "torch_xla_random_bits";
 // (value, others...) -> (the value, in its memory)
 inline constexpr const char* kBehindTarget = "torch_xla_behind";
 // (matrix) -> (largest of each row, sums of exponentials below it), (matrix) -> (sums of columns or
-// of rows, or the largest of each row): of float or bfloat16, in float (host_ops/rows.h)
+// of rows), (matrix) -> (extremes of rows[, their places, int32]): of float or bfloat16, in float
+// (host_ops/rows.h)
 inline constexpr const char* kRowExponentialsTarget = "torch_xla_row_exponentials";
 inline constexpr const char* kRowSumsTarget = "torch_xla_row_sums";
 inline constexpr const char* kRowLargestTarget = "torch_xla_row_largest";
+inline constexpr const char* kRowSmallestTarget = "torch_xla_row_smallest";
 inline constexpr const char* kColumnSumsTarget = "torch_xla_column_sums";
 
 }  // namespace torch_xla

@@ -181,11 +181,16 @@ void lower_count_nonzero(LowerContext& c) {
 
 // ---- extremes -----------------------------------------------------------------------------------
 
+const char* extreme_target(bool largest) {
+  return largest ? kRowLargestTarget : kRowSmallestTarget;
+}
+
 // NaN wins over every number.
-std::optional<Val> largest_on_host(LowerContext& c, const Reduction& r) {
+std::optional<Val> extreme_on_host(LowerContext& c, const Reduction& r, bool largest) {
   const size_t behind = count_behind(r);
-  const std::optional<Val> found =
-      behind == r.dims.size() ? reduced_rows(c, r.x, behind, kRowLargestTarget) : std::nullopt;
+  const std::optional<Val> found = behind == r.dims.size()
+                                       ? reduced_rows(c, r.x, behind, extreme_target(largest))
+                                       : std::nullopt;
   return found ? std::optional(c.b.convert(*found, r.x.dtype())) : std::nullopt;
 }
 
@@ -194,7 +199,7 @@ Val extreme(LowerContext& c, Val x, Dims dims, bool largest) {
   if (x.dtype() == DType::Bool) {
     return reduce_to(c.b, r, largest ? "or" : "and", c.b.scalar_like(x, largest ? 0 : 1));
   }
-  if (const std::optional<Val> found = largest ? largest_on_host(c, r) : std::nullopt) {
+  if (const std::optional<Val> found = extreme_on_host(c, r, largest)) {
     return *found;
   }
   Val init = largest ? c.b.lowest(x.dtype()) : c.b.highest(x.dtype());
@@ -215,15 +220,17 @@ Val extreme_or_nan(LowerContext& c, Val x, Dims dims, bool largest) {
     return c.b.select(any_nan, c.b.full(nan, result.type()), result);
   }
   Reduction r(x, std::move(dims));
-  if (const std::optional<Val> found = largest ? largest_on_host(c, r) : std::nullopt) {
+  if (const std::optional<Val> found = extreme_on_host(c, r, largest)) {
     return *found;
   }
-  Val init = largest ? c.b.lowest(x.dtype()) : c.b.highest(x.dtype());
-  return c.b.reduce({x}, {init}, r.dims, [&](Builder& b, const Vals& a) {
+  const DType wide = compute_dtype(x.dtype());  // XLA would widen and round at each step
+  Val init = largest ? c.b.lowest(wide) : c.b.highest(wide);
+  Val found = c.b.reduce({c.b.convert(x, wide)}, {init}, r.dims, [&](Builder& b, const Vals& a) {
     Val better = b.compare(largest ? "GT" : "LT", a[0], a[1]);
     Val take_left = b.logical_or(better, b.compare("NE", a[0], a[0]));
     return Vals{b.select(take_left, a[0], a[1])};
   })[0];
+  return c.b.convert(found, x.dtype());
 }
 
 template <bool kLargest>
@@ -252,10 +259,28 @@ struct Extreme {
   Val value, index;  // the first index of the value; NaN is the extreme of all
 };
 
+std::optional<Extreme> extreme_of_rows_with_index(LowerContext& c, Val x, bool largest) {
+  const std::optional<Val> rows = matrix_for_host(c, x, x.dim(x.rank() - 1));
+  if (!rows || rows->dim(1) > std::numeric_limits<int32_t>::max()) {
+    return std::nullopt;
+  }
+  const Vals found = c.b.custom_call(extreme_target(largest), {*rows},
+                                     {{DType::Float, {rows->dim(0)}}, {DType::Int, {rows->dim(0)}}},
+                                     "", /*may_fail=*/false);
+  const Ints outside = Ints(x.dims()).slice(0, x.dims().size() - 1);
+  return Extreme{c.b.reshape(found[0], outside),
+                 c.b.convert(c.b.reshape(found[1], outside), DType::Long)};
+}
+
 // Two passes, one for the value and one for its place: XLA vectorises both, but not a reduction of
 // pairs.
 Extreme extreme_with_index(LowerContext& c, Val x, int64_t dim, bool largest) {
   Builder& b = c.b;
+  if (dim == x.rank() - 1) {
+    if (const std::optional<Extreme> found = extreme_of_rows_with_index(c, x, largest)) {
+      return *found;
+    }
+  }
   x = b.convert(x, x.dtype() == DType::Bool ? DType::Byte : compute_dtype(x.dtype()));
   Val value = extreme_or_nan(c, x, {dim}, largest);
   Reduction r(x, {dim});
