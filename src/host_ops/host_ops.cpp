@@ -168,6 +168,38 @@ XLA_FFI_DEFINE_HANDLER(kRowExponentialsHandler, describe_rows,
                            .Ret<ffi::Buffer<ffi::F32>>()
                            .Ret<ffi::Buffer<ffi::F32>>());
 
+template <bool zero_if_masked>
+ffi::Error find_softmax(ffi::ThreadPool pool, ffi::AnyBuffer matrix,
+                        ffi::Result<ffi::AnyBuffer> results) {
+  PoolWorkers workers(pool);
+  return answer("softmax", [&] {
+    softmax_of_rows(workers, matrix_of(matrix), zero_if_masked, results->untyped_data());
+  });
+}
+
+auto softmax_binding() {
+  return ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Arg<ffi::AnyBuffer>().Ret<ffi::AnyBuffer>();
+}
+
+XLA_FFI_DEFINE_HANDLER(kRowSoftmaxHandler, find_softmax<false>, softmax_binding());
+XLA_FFI_DEFINE_HANDLER(kRowSafeSoftmaxHandler, find_softmax<true>, softmax_binding());
+
+ffi::Error find_softmax_gradient(ffi::ThreadPool pool, ffi::AnyBuffer gradient,
+                                 ffi::AnyBuffer softmax, ffi::Result<ffi::AnyBuffer> results) {
+  PoolWorkers workers(pool);
+  return answer("gradient of softmax", [&] {
+    softmax_gradient_of_rows(workers, matrix_of(gradient), matrix_of(softmax),
+                             results->untyped_data());
+  });
+}
+
+XLA_FFI_DEFINE_HANDLER(kRowSoftmaxGradientHandler, find_softmax_gradient,
+                       ffi::Ffi::Bind()
+                           .Ctx<ffi::ThreadPool>()
+                           .Arg<ffi::AnyBuffer>()
+                           .Arg<ffi::AnyBuffer>()
+                           .Ret<ffi::AnyBuffer>());
+
 using SumMatrix = void (*)(Workers&, const Matrix&, float*);
 
 template <SumMatrix sum>
@@ -232,6 +264,9 @@ bool host_calls_available() {
              std::pair(kHostCallTarget, kHostOpHandler),
              std::pair(kRandomBitsTarget, kRandomBitsHandler),
              std::pair(kRowExponentialsTarget, kRowExponentialsHandler),
+             std::pair(kRowSoftmaxTarget, kRowSoftmaxHandler),
+             std::pair(kRowSafeSoftmaxTarget, kRowSafeSoftmaxHandler),
+             std::pair(kRowSoftmaxGradientTarget, kRowSoftmaxGradientHandler),
              std::pair(kRowSumsTarget, kRowSumsHandler),
              std::pair(kRowLargestTarget, kRowLargestHandler),
              std::pair(kRowSmallestTarget, kRowSmallestHandler),

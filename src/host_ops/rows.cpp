@@ -1,5 +1,6 @@
 #include "host_ops/rows.h"
 
+#include "host_ops/lane_sums.h"
 #include "host_ops/lanes.h"
 
 #include <c10/util/Exception.h>
@@ -95,47 +96,68 @@ TORCH_XLA_INLINE float across(Lanes lanes) {
   }
 }
 
-constexpr int64_t kRowChains = 8;  // of results that do not wait for each other
+template <typename How, typename Lanes>
+struct Accumulated {
+  static constexpr int64_t kChains = 8;  // that do not wait for each other
+  static constexpr float kNone = How::kNone;
 
-template <typename How, typename Lanes, typename T>
-TORCH_XLA_INLINE float reduced(const T* numbers, int64_t count) {
-  Lanes chains[kRowChains];
-  for (Lanes& chain : chains) {
-    chain = How::kNone - Lanes{};
+  TORCH_XLA_INLINE void add(Lanes lanes) { value = How::together(lanes, value); }
+  TORCH_XLA_INLINE void add(const Accumulated& other) { add(other.value); }
+  TORCH_XLA_INLINE float result() const { return across<How>(value); }
+
+  Lanes value = kNone - Lanes{};
+};
+
+// NaN where there was any.
+template <typename How, typename Lanes>
+struct AccumulatedOrNaN {
+  static constexpr int64_t kChains = 4;
+  static constexpr float kNone = How::kNone;
+
+  TORCH_XLA_INLINE void add(Lanes lanes) {
+    constexpr int32_t kMagnitude = 0x7fffffff;
+    value = How::together(lanes, value);
+    most = larger(bits_of(lanes) & kMagnitude, most);
   }
+  TORCH_XLA_INLINE void add(const AccumulatedOrNaN& other) {
+    value = How::together(other.value, value);
+    most = larger(other.most, most);
+  }
+  TORCH_XLA_INLINE float result() const {
+    constexpr int32_t kBitsOfInfinity = 0x7f800000;
+    const bool any = has_bits(most > kBitsOfInfinity ? most : LaneBits<Lanes>{});
+    return any ? std::numeric_limits<float>::quiet_NaN() : across<How>(value);
+  }
+
+  Lanes value = kNone - Lanes{};
+  LaneBits<Lanes> most = {};  // bits but for the sign: above those of infinity there is NaN
+};
+
+template <typename Accumulator, typename Lanes, typename T>
+TORCH_XLA_INLINE float reduced(const T* numbers, int64_t count) {
+  constexpr int64_t kChains = Accumulator::kChains, kStep = kChains * kLanes<Lanes>;
+  Accumulator chains[kChains];
   int64_t i = 0;
-  for (; i + kRowChains * kLanes<Lanes> <= count; i += kRowChains * kLanes<Lanes>) {
-    for (int64_t k = 0; k < kRowChains; ++k) {
-      chains[k] = How::together(load_lanes<Lanes>(numbers + i + k * kLanes<Lanes>), chains[k]);
+  for (; i + kStep <= count; i += kStep) {
+    for (int64_t k = 0; k < kChains; ++k) {
+      chains[k].add(load_lanes<Lanes>(numbers + i + k * kLanes<Lanes>));
     }
   }
   for (; i < count; i += kLanes<Lanes>) {
-    chains[0] = How::together(load_some<Lanes>(numbers + i, count - i, How::kNone), chains[0]);
+    chains[0].add(load_some<Lanes>(numbers + i, count - i, Accumulator::kNone));
   }
-  for (int64_t half = kRowChains / 2; half > 0; half /= 2) {
+  for (int64_t half = kChains / 2; half > 0; half /= 2) {
     for (int64_t k = 0; k < half; ++k) {
-      chains[k] = How::together(chains[k], chains[k + half]);
+      chains[k].add(chains[k + half]);
     }
   }
-  return across<How>(chains[0]);
-}
-
-// The largest bits but for the sign: above those of infinity there is NaN.
-template <typename Lanes, typename T>
-TORCH_XLA_INLINE bool has_nan(const T* numbers, int64_t count) {
-  constexpr int32_t kMagnitude = 0x7fffffff, kBitsOfInfinity = 0x7f800000;
-  LaneBits<Lanes> most = {};
-  for (int64_t i = 0; i < count; i += kLanes<Lanes>) {
-    const LaneBits<Lanes> bits = bits_of(load_some<Lanes>(numbers + i, count - i, 0)) & kMagnitude;
-    most = larger(bits, most);
-  }
-  return has_bits(most > kBitsOfInfinity ? most : LaneBits<Lanes>{});
+  return chains[0].result();
 }
 
 struct SumOfRow {
   template <typename Lanes, typename T>
   static TORCH_XLA_INLINE float of(const T* numbers, int64_t count) {
-    return reduced<Summed, Lanes>(numbers, count);
+    return reduced<Accumulated<Summed, Lanes>, Lanes>(numbers, count);
   }
 };
 
@@ -143,8 +165,7 @@ template <typename How>
 struct ExtremeOfRow {
   template <typename Lanes, typename T>
   static TORCH_XLA_INLINE float of(const T* numbers, int64_t count) {
-    const float extreme = reduced<How, Lanes>(numbers, count);
-    return has_nan<Lanes>(numbers, count) ? std::numeric_limits<float>::quiet_NaN() : extreme;
+    return reduced<AccumulatedOrNaN<How, Lanes>, Lanes>(numbers, count);
   }
 };
 
@@ -216,7 +237,7 @@ struct ExponentialsOfRows {
   TORCH_XLA_INLINE void run() const {
     for (int64_t row = 0; row < rows; ++row) {
       const T* of_row = numbers + row * columns;
-      largest[row] = reduced<Largest, Lanes>(of_row, columns);
+      largest[row] = reduced<Accumulated<Largest, Lanes>, Lanes>(of_row, columns);
       sums[row] = sum_of<Lanes>(of_row, largest[row]);
     }
   }
@@ -245,6 +266,102 @@ struct ExponentialsOfRows {
   }
 };
 
+// `powers`: room for a row.
+template <typename T>
+struct SoftmaxOfRows {
+  const T* numbers;
+  int64_t rows, columns;
+  bool zero_if_masked;
+  float* powers;
+  T* results;
+
+  template <typename Lanes>
+  TORCH_XLA_INLINE void run() const {
+    for (int64_t row = 0; row < rows; ++row) {
+      const T* from = numbers + row * columns;
+      const float high = ExtremeOfRow<Largest>::template of<Lanes>(from, columns);
+      if (zero_if_masked && high == -kInfinity) {
+        std::fill_n(results + row * columns, columns, T(0));
+      } else {
+        const float sum = write_powers<Lanes>(from, high);
+        write_row<Lanes>(1 / sum, results + row * columns);
+      }
+    }
+  }
+
+  template <typename Lanes>
+  TORCH_XLA_INLINE float write_powers(const T* row, float high) const {
+    Lanes sums[2] = {};
+    int64_t i = 0;
+    for (int64_t k = 0; i + kLanes<Lanes> <= columns; i += kLanes<Lanes>, k = 1 - k) {
+      const Lanes here = exponential(load_lanes<Lanes>(row + i) - high);
+      store_lanes(powers + i, here);
+      sums[k] += here;
+    }
+    float sum = sum_of_lanes(sums[0] + sums[1]);
+    if (i < columns) {
+      const Lanes rest = exponential(load_rest<Lanes>(row + i, columns - i, high) - high);
+      for (int64_t k = 0; k < columns - i; ++k) {
+        powers[i + k] = rest[k];
+        sum += rest[k];
+      }
+    }
+    return sum;
+  }
+
+  template <typename Lanes>
+  TORCH_XLA_INLINE void write_row(float scale, T* to) const {
+    int64_t i = 0;
+    for (; i + kLanes<Lanes> <= columns; i += kLanes<Lanes>) {
+      store_lanes(to + i, load_lanes<Lanes>(powers + i) * scale);
+    }
+    for (; i < columns; ++i) {
+      to[i] = powers[i] * scale;
+    }
+  }
+};
+
+template <typename T>
+struct Products {
+  const T *x, *y;
+
+  template <typename Lanes>
+  TORCH_XLA_INLINE void add(int64_t i, Lanes* sums) const {
+    sums[0] += load_lanes<Lanes>(x + i) * load_lanes<Lanes>(y + i);
+  }
+  TORCH_XLA_INLINE void add_one(int64_t i, float* sums) const {
+    sums[0] += static_cast<float>(x[i]) * static_cast<float>(y[i]);
+  }
+};
+
+template <typename T>
+struct SoftmaxGradientOfRows {
+  const T *gradient, *softmax;
+  int64_t rows, columns;
+  T* results;
+
+  template <typename Lanes>
+  TORCH_XLA_INLINE void run() const {
+    for (int64_t row = 0; row < rows; ++row) {
+      const T *g = gradient + row * columns, *y = softmax + row * columns;
+      LaneSums<Lanes, 1> sums;
+      sums.add(columns, Products<T>{g, y});
+      write<Lanes>(g, y, sums.sum(0), results + row * columns);
+    }
+  }
+
+  template <typename Lanes>
+  TORCH_XLA_INLINE void write(const T* g, const T* y, float sum, T* to) const {
+    int64_t i = 0;
+    for (; i + kLanes<Lanes> <= columns; i += kLanes<Lanes>) {
+      store_lanes(to + i, (load_lanes<Lanes>(g + i) - sum) * load_lanes<Lanes>(y + i));
+    }
+    for (; i < columns; ++i) {
+      to[i] = (static_cast<float>(g[i]) - sum) * static_cast<float>(y[i]);
+    }
+  }
+};
+
 // Of some rows, added to `sums`.
 template <typename T>
 struct AddRows {
@@ -254,14 +371,29 @@ struct AddRows {
 
   template <typename Lanes>
   TORCH_XLA_INLINE void run() const {
-    for (int64_t row = 0; row < rows; ++row) {
-      const T* from = numbers + row * columns;
-      int64_t i = 0;
-      for (; i + kLanes<Lanes> <= columns; i += kLanes<Lanes>) {
-        store_lanes(sums + i, load_lanes<Lanes>(sums + i) + load_lanes<Lanes>(from + i));
+    constexpr int64_t kAtOnce = 4;
+    int64_t row = 0;
+    for (; row + kAtOnce <= rows; row += kAtOnce) {
+      add<Lanes, kAtOnce>(numbers + row * columns);
+    }
+    for (; row < rows; ++row) {
+      add<Lanes, 1>(numbers + row * columns);
+    }
+  }
+
+  template <typename Lanes, int64_t kRows>
+  TORCH_XLA_INLINE void add(const T* first) const {
+    int64_t i = 0;
+    for (; i + kLanes<Lanes> <= columns; i += kLanes<Lanes>) {
+      Lanes sum = load_lanes<Lanes>(sums + i);
+      for (int64_t row = 0; row < kRows; ++row) {
+        sum += load_lanes<Lanes>(first + row * columns + i);
       }
-      for (; i < columns; ++i) {
-        sums[i] += static_cast<float>(from[i]);
+      store_lanes(sums + i, sum);
+    }
+    for (; i < columns; ++i) {
+      for (int64_t row = 0; row < kRows; ++row) {
+        sums[i] += static_cast<float>(first[row * columns + i]);
       }
     }
   }
@@ -346,6 +478,33 @@ void exponentials_of_rows(Workers& workers, const Matrix& matrix, float* largest
     run_ranges(workers, matrix.rows, matrix.columns, [&](int64_t start, int64_t rows) {
       with_widest_lanes(ExponentialsOfRows<std::remove_cvref_t<decltype(*numbers)>>{
           numbers + start * matrix.columns, rows, matrix.columns, largest + start, sums + start});
+    });
+  });
+}
+
+void softmax_of_rows(Workers& workers, const Matrix& matrix, bool zero_if_masked, void* results) {
+  const int64_t columns = matrix.columns;
+  with_type(matrix, [&](const auto* numbers) {
+    using T = std::remove_cvref_t<decltype(*numbers)>;
+    run_ranges(workers, matrix.rows, columns, [&](int64_t start, int64_t rows) {
+      std::vector<float> powers(static_cast<size_t>(columns));
+      with_widest_lanes(SoftmaxOfRows<T>{numbers + start * columns, rows, columns, zero_if_masked,
+                                         powers.data(),
+                                         static_cast<T*>(results) + start * columns});
+    });
+  });
+}
+
+void softmax_gradient_of_rows(Workers& workers, const Matrix& gradient, const Matrix& softmax,
+                              void* results) {
+  const int64_t columns = gradient.columns;
+  with_type(gradient, [&](const auto* numbers) {
+    using T = std::remove_cvref_t<decltype(*numbers)>;
+    run_ranges(workers, gradient.rows, columns, [&](int64_t start, int64_t rows) {
+      const int64_t first = start * columns;
+      with_widest_lanes(SoftmaxGradientOfRows<T>{numbers + first,
+                                                 static_cast<const T*>(softmax.numbers) + first,
+                                                 rows, columns, static_cast<T*>(results) + first});
     });
   });
 }

@@ -21,6 +21,12 @@ struct Matrix {
 // The largest number of each row, and the sum of the exponentials of how far all lie below it.
 void exponentials_of_rows(Workers& workers, const Matrix& matrix, float* largest, float* sums);
 
+// In the matrix's type. `zero_if_masked`: a row of nothing but -inf gives zeros, not NaN.
+void softmax_of_rows(Workers& workers, const Matrix& matrix, bool zero_if_masked, void* results);
+// `gradient` of the softmax, of the same type, to that of what it was of.
+void softmax_gradient_of_rows(Workers& workers, const Matrix& gradient, const Matrix& softmax,
+                              void* results);
+
 // One for each row, however few and long they are. Where a row has NaN, it is the extreme. `places`
 // (null: not asked for) are those of the first such number; columns are counted by int32 then.
 void sums_of_rows(Workers& workers, const Matrix& matrix, float* sums);

@@ -51,6 +51,21 @@ TEST_P(Rows, SumsOfColumns) {
   EXPECT_LE(error.item<double>(), 1e-6 * x.to(torch::kDouble).abs().sum(0).max().item<double>());
 }
 
+TEST_P(Rows, SoftmaxAndItsGradient) {
+  const Tensor x = numbers(), gradient = numbers();
+  Tensor softmax = torch::empty_like(x), of_x = torch::empty_like(x);
+  Alone workers;
+  softmax_of_rows(workers, matrix_of(x), false, softmax.mutable_data_ptr());
+  softmax_gradient_of_rows(workers, matrix_of(gradient), matrix_of(softmax),
+                           of_x.mutable_data_ptr());
+  const Tensor wanted = x.to(torch::kDouble).softmax(1), y = softmax.to(torch::kDouble);
+  const Tensor g = gradient.to(torch::kDouble);
+  const double tolerance = x.scalar_type() == torch::kFloat ? 1e-5 : 4e-3;
+  EXPECT_TRUE(torch::allclose(y, wanted, tolerance, 1e-30));
+  EXPECT_TRUE(torch::allclose(of_x.to(torch::kDouble), y * (g - (g * y).sum(1, true)), tolerance,
+                              5 * tolerance));
+}
+
 TEST_P(Rows, ExtremesAndTheirFirstPlaces) {
   const Tensor x = numbers().round();  // some are equal
   for (bool largest : {true, false}) {
@@ -89,6 +104,23 @@ TEST(Rows, NumbersThatAreNone) {
   EXPECT_EQ(sums[3].item<float>(), 40);
   EXPECT_EQ(sums[4].item<float>(), 20);
   EXPECT_EQ(largest[4].item<float>(), 0);
+}
+
+TEST(Rows, SoftmaxOfWhatIsMasked) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  Tensor x = torch::randn({4, 37});
+  x[0].fill_(-kInfinity);
+  x[1].slice(0, 3).fill_(-kInfinity);
+  x[2].fill_(-kInfinity)[36] = std::nan("");
+  Alone workers;
+  for (bool zero_if_masked : {false, true}) {
+    Tensor softmax = torch::empty_like(x), wanted = x.softmax(1);
+    softmax_of_rows(workers, matrix_of(x), zero_if_masked, softmax.mutable_data_ptr());
+    if (zero_if_masked) {
+      wanted[0].zero_();
+    }
+    EXPECT_TRUE(torch::allclose(softmax, wanted, 1e-6, 0, /*equal_nan=*/true));
+  }
 }
 
 // The longest rows are looked at in pieces.

@@ -1,26 +1,26 @@
 // Losses. Each computes the unreduced loss in the compute dtype and reduces it there.
 #include "lower/activation.h"
 #include "lower/index.h"
+#include "lower/reduction.h"
 
 namespace torch_xla {
 namespace {
 
-enum Reduction : int64_t { kReductionNone = 0, kReductionMean = 1, kReductionSum = 2 };
+enum LossReduction : int64_t { kReductionNone = 0, kReductionMean = 1, kReductionSum = 2 };
 
-Expr sum_all(Expr x) {
+Expr sum_all(LowerContext& c, Expr x) {
   Dims dims;
   for (int64_t i = 0; i < x.value().rank(); ++i) {
     dims.push_back(i);
   }
-  Builder& b = x.b();
-  return {b, b.reduce(x.value(), b.scalar_like(x.value(), 0), dims, "add")};
+  return {c.b, sum_of(c, {x.value(), dims})};
 }
 
 void finish_loss(LowerContext& c, Expr loss, int64_t reduction) {
   if (reduction == kReductionNone) {
     return finish(c, loss);
   }
-  Expr sum = sum_all(loss);
+  Expr sum = sum_all(c, loss);
   double count = static_cast<double>(loss.value().numel());
   finish(c, reduction == kReductionMean ? sum / count : sum);
 }
@@ -129,11 +129,11 @@ void lower_nll_loss_forward(LowerContext& c) {
   if (reduction == kReductionNone) {
     finish(c, {b, b.reshape(loss.value(), c.output(0).sizes)}, 0);
     bool one_sample = n.with_class.size() == 1;
-    finish(c, one_sample ? sum_all(n.weight) : x.constant(0), 1);
+    finish(c, one_sample ? sum_all(c, n.weight) : x.constant(0), 1);
     return;
   }
-  Expr total_weight = sum_all(n.weight);
-  Expr sum = sum_all(loss);
+  Expr total_weight = sum_all(c, n.weight);
+  Expr sum = sum_all(c, loss);
   finish(c, reduction == kReductionMean ? sum / total_weight : sum, 0);
   finish(c, total_weight, 1);
 }

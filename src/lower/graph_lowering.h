@@ -54,6 +54,10 @@ inline constexpr const char* kRowExponentialsTarget = "torch_xla_row_exponential
 inline constexpr const char* kRowSumsTarget = "torch_xla_row_sums";
 inline constexpr const char* kRowLargestTarget = "torch_xla_row_largest";
 inline constexpr const char* kRowSmallestTarget = "torch_xla_row_smallest";
+// (matrix) -> (softmax of each row), (gradient, softmax) -> (gradient): in their type
+inline constexpr const char* kRowSoftmaxTarget = "torch_xla_row_softmax";
+inline constexpr const char* kRowSafeSoftmaxTarget = "torch_xla_row_safe_softmax";
+inline constexpr const char* kRowSoftmaxGradientTarget = "torch_xla_row_softmax_gradient";
 inline constexpr const char* kColumnSumsTarget = "torch_xla_column_sums";
 
 }  // namespace torch_xla

@@ -1,4 +1,4 @@
-// Reductions, softmax, cumulative operators.
+// Reductions, cumulative operators.
 #include "lower/activation.h"
 #include "lower/graph_lowering.h"
 #include "lower/reduction.h"
@@ -11,27 +11,6 @@
 namespace torch_xla {
 
 namespace {
-
-// One reduction: what is reduced, over which dimensions, and how its result is laid out.
-struct Reduction {
-  Val x;
-  Dims dims;  // reduced, ascending
-  Dims kept;  // the others
-  int64_t count = 1;
-
-  Reduction(Val value, Dims reduced) : x(value), dims(std::move(reduced)) {
-    std::sort(dims.begin(), dims.end());
-    for (int64_t i = 0; i < x.rank(); ++i) {
-      if (!std::binary_search(dims.begin(), dims.end(), i)) {
-        kept.push_back(i);
-      } else {
-        count *= x.dim(i);
-      }
-    }
-  }
-  // The reduced value back in x's sizes.
-  Val spread_back(Builder& b, Val value) const { return b.broadcast_in_dim(value, x.dims(), kept); }
-};
 
 // keepdim only changes the sizes: the output's are authoritative.
 void set_reduced(LowerContext& c, size_t i, Val value) {
@@ -46,10 +25,6 @@ Dims all_dims(const Val& x) {
   return dims;
 }
 
-Val reduce_to(Builder& b, const Reduction& r, std::string_view op, Val init) {
-  return r.dims.empty() ? r.x : b.reduce(r.x, init, r.dims, op);
-}
-
 // dim argument at `i`, or every dimension where the overload has none. An empty list means every
 // dimension to some operators and none to others: the output's sizes tell.
 Dims dims_argument(LowerContext& c, const Val& x, int argument) {
@@ -61,82 +36,7 @@ Dims dims_argument(LowerContext& c, const Val& x, int argument) {
   return none ? Dims{} : c.dims(i, x.rank());
 }
 
-// `value` as a matrix of so many columns, where a kernel of ours looks at it faster than XLA-CPU.
-std::optional<Val> matrix_for_host(LowerContext& c, Val value, int64_t columns) {
-  constexpr int64_t kWorthACall = 1 << 14, kFewest = 16;
-  const bool typed = value.dtype() == DType::Float || value.dtype() == DType::BFloat16;
-  if (!c.prefers_host() || !typed || columns < kFewest || value.numel() < kWorthACall) {
-    return std::nullopt;
-  }
-  return c.b.reshape(value, {value.numel() / columns, columns});
-}
-
-// How many of the reduced dimensions are the last ones.
-size_t count_behind(const Reduction& r) {
-  size_t count = 0;
-  while (count < r.dims.size() &&
-         r.dims[r.dims.size() - 1 - count] == r.x.rank() - 1 - static_cast<int64_t>(count)) {
-    ++count;
-  }
-  return count;
-}
-
-// The rows of `x`, which are its `behind` last dimensions, as one number each.
-std::optional<Val> reduced_rows(LowerContext& c, Val x, size_t behind, const char* target) {
-  const Ints dims(x.dims()), outside = dims.slice(0, dims.size() - behind);
-  const std::optional<Val> rows =
-      behind == 0 ? std::nullopt : matrix_for_host(c, x, product(dims.slice(outside.size())));
-  if (!rows) {
-    return std::nullopt;
-  }
-  const TensorType results{DType::Float, {rows->dim(0)}};
-  return c.b.reshape(c.b.custom_call(target, {*rows}, {results}, "", /*may_fail=*/false)[0],
-                     outside);
-}
-
-bool is_along_columns(const Reduction& r) {
-  return !r.dims.empty() && !r.kept.empty() && r.dims.back() + 1 == r.kept.front();
-}
-
-// Of float or bfloat16, in float.
-std::optional<Val> sum_on_host(LowerContext& c, const Reduction& r) {
-  if (r.x.numel() == 0) {
-    return std::nullopt;
-  }
-  if (is_along_columns(r)) {
-    if (std::optional<Val> rows = matrix_for_host(c, r.x, r.x.numel() / r.count)) {
-      const TensorType sums{DType::Float, {rows->dim(1)}};
-      const Vals found =
-          c.b.custom_call(kColumnSumsTarget, {*rows}, {sums}, "", /*may_fail=*/false);
-      return c.b.reshape(found[0], Ints(r.x.dims()).slice(r.dims.size()));
-    }
-  }
-  const size_t behind = count_behind(r);
-  std::optional<Val> sums = reduced_rows(c, r.x, behind, kRowSumsTarget);
-  if (sums && behind < r.dims.size()) {
-    const Reduction rest(*sums, Dims(r.dims.begin(), r.dims.end() - behind));
-    return reduce_to(c.b, rest, "add", c.b.scalar_like(rest.x, 0));
-  }
-  return sums;
-}
-
 // ---- sums ---------------------------------------------------------------------------------------
-
-Val sum_of(LowerContext& c, const Reduction& r) {
-  if (r.x.dtype() == DType::Float) {
-    if (const std::optional<Val> sum = sum_on_host(c, r)) {
-      return *sum;
-    }
-  }
-  return reduce_to(c.b, r, "add", c.b.scalar_like(r.x, 0));
-}
-
-// `given` are the numbers of `r` before they were widened.
-Val sum_of_narrow(LowerContext& c, Val given, const Reduction& r) {
-  const std::optional<Val> sum =
-      r.x.dtype() == DType::Float ? sum_on_host(c, Reduction(given, r.dims)) : std::nullopt;
-  return sum ? *sum : sum_of(c, r);
-}
 
 void reduce_sum(LowerContext& c, int dim_argument, bool mean) {
   const DType dtype = c.output(0).dtype;
@@ -181,33 +81,8 @@ void lower_count_nonzero(LowerContext& c) {
 
 // ---- extremes -----------------------------------------------------------------------------------
 
-const char* extreme_target(bool largest) {
-  return largest ? kRowLargestTarget : kRowSmallestTarget;
-}
-
-// NaN wins over every number.
-std::optional<Val> extreme_on_host(LowerContext& c, const Reduction& r, bool largest) {
-  const size_t behind = count_behind(r);
-  const std::optional<Val> found = behind == r.dims.size()
-                                       ? reduced_rows(c, r.x, behind, extreme_target(largest))
-                                       : std::nullopt;
-  return found ? std::optional(c.b.convert(*found, r.x.dtype())) : std::nullopt;
-}
-
-Val extreme(LowerContext& c, Val x, Dims dims, bool largest) {
-  const Reduction r(x, std::move(dims));
-  if (x.dtype() == DType::Bool) {
-    return reduce_to(c.b, r, largest ? "or" : "and", c.b.scalar_like(x, largest ? 0 : 1));
-  }
-  if (const std::optional<Val> found = extreme_on_host(c, r, largest)) {
-    return *found;
-  }
-  Val init = largest ? c.b.lowest(x.dtype()) : c.b.highest(x.dtype());
-  return reduce_to(c.b, r, largest ? "maximum" : "minimum", init);
-}
-
-// As above, but NaN wins over every number: the plugin's own maximum loses it when vectorised. A
-// partitioned reduction ends with one between devices, which knows no other function than that.
+// As `extreme`, but NaN wins over every number: the plugin's own maximum loses it when vectorised.
+// A partitioned reduction ends with one between devices, which knows no other function than that.
 Val extreme_or_nan(LowerContext& c, Val x, Dims dims, bool largest) {
   if (!c10::isFloatingType(x.dtype()) || dims.empty()) {
     return extreme(c, x, std::move(dims), largest);
@@ -264,7 +139,7 @@ std::optional<Extreme> extreme_of_rows_with_index(LowerContext& c, Val x, bool l
   if (!rows || rows->dim(1) > std::numeric_limits<int32_t>::max()) {
     return std::nullopt;
   }
-  const Vals found = c.b.custom_call(extreme_target(largest), {*rows},
+  const Vals found = c.b.custom_call(largest ? kRowLargestTarget : kRowSmallestTarget, {*rows},
                                      {{DType::Float, {rows->dim(0)}}, {DType::Int, {rows->dim(0)}}},
                                      "", /*may_fail=*/false);
   const Ints outside = Ints(x.dims()).slice(0, x.dims().size() - 1);
@@ -423,80 +298,6 @@ void lower_vector_norm(LowerContext& c) { reduce_norm(c, 2); }
 void lower_norm(LowerContext& c) { reduce_norm(c, -1); }
 void lower_norm_dim(LowerContext& c) { reduce_norm(c, 2); }
 
-// ---- softmax ------------------------------------------------------------------------------------
-
-struct Shifted {
-  Val high, shifted, powers, total;  // max in x's sizes, x - max, exp of it, its sum
-};
-
-// `r` is of argument 0, which may have been widened.
-Shifted shift_by_max(LowerContext& c, const Reduction& r) {
-  Builder& b = c.b;
-  std::optional<Val> rows;
-  if (r.dims.size() == 1 && count_behind(r) == 1 && r.x.dtype() == DType::Float) {
-    rows = matrix_for_host(c, c.tensor(0), r.count);
-  }
-  Vals found;  // of each row
-  if (rows) {
-    const TensorType type{DType::Float, {rows->dim(0)}};
-    found = b.custom_call(kRowExponentialsTarget, {*rows}, {type, type}, "", /*may_fail=*/false);
-    for (Val& of_rows : found) {
-      of_rows = b.reshape(of_rows, Ints(r.x.dims()).slice(0, r.dims[0]));
-    }
-  } else {
-    found = {extreme(c, r.x, r.dims, true)};
-  }
-  Val high = r.spread_back(b, found[0]);
-  Val shifted = b.sub(r.x, high);
-  Val powers = b.unary("exponential", shifted);
-  return {high, shifted, powers, rows ? found[1] : sum_of(c, Reduction(powers, r.dims))};
-}
-
-Reduction along_dim(LowerContext& c, Val x, size_t argument) {
-  return {x, x.rank() == 0 ? Dims{} : Dims{c.dim(argument, x.rank())}};
-}
-
-void lower_softmax(LowerContext& c) {
-  Val x = c.tensor_as(0, compute_dtype(c.output(0).dtype));
-  Reduction r = along_dim(c, x, 1);
-  Shifted s = shift_by_max(c, r);
-  c.set(0, c.b.div(s.powers, r.spread_back(c.b, s.total)));
-}
-
-void lower_safe_softmax(LowerContext& c) {
-  Builder& b = c.b;
-  Val x = c.tensor_as(0, compute_dtype(c.output(0).dtype));
-  Reduction r = along_dim(c, x, 1);
-  Shifted s = shift_by_max(c, r);
-  Val result = b.div(s.powers, r.spread_back(b, s.total));
-  Val masked = b.compare("EQ", s.high, b.lowest(x.dtype()));
-  c.set(0, b.select(masked, b.full(0.0, result.type()), result));
-}
-
-void lower_log_softmax(LowerContext& c) {
-  Val x = c.tensor_as(0, compute_dtype(c.output(0).dtype));
-  Reduction r = along_dim(c, x, 1);
-  Shifted s = shift_by_max(c, r);
-  c.set(0, c.b.sub(s.shifted, r.spread_back(c.b, c.b.unary("log", s.total))));
-}
-
-// _softmax_backward_data(grad_output, output, dim, input_dtype)
-void lower_softmax_backward(LowerContext& c) {
-  Expr grad = operand(c, 0);
-  Expr output = operand(c, 1);
-  Expr weighted = grad * output;
-  Reduction r = along_dim(c, weighted.value(), 2);
-  Expr total{c.b, r.spread_back(c.b, sum_of(c, r))};
-  finish(c, weighted - output * total);
-}
-
-void lower_log_softmax_backward(LowerContext& c) {
-  Expr grad = operand(c, 0);
-  Reduction r = along_dim(c, grad.value(), 2);
-  Expr total{c.b, r.spread_back(c.b, sum_of(c, r))};
-  finish(c, grad - exp(operand(c, 1)) * total);
-}
-
 // ---- cumulative ---------------------------------------------------------------------------------
 
 // A window over all former elements, which XLA computes in blocks.
@@ -556,11 +357,6 @@ void register_reduce(LowerTable& table) {
   set("norm.ScalarOpt_dtype", lower_norm, kStaticNumbers);
   set("norm.ScalarOpt_dim", lower_norm_dim, kStaticNumbers);
   set("norm.ScalarOpt_dim_dtype", lower_norm_dim, kStaticNumbers);
-  set("_softmax", lower_softmax);
-  set("_safe_softmax", lower_safe_softmax);
-  set("_log_softmax", lower_log_softmax);
-  set("_softmax_backward_data", lower_softmax_backward);
-  set("_log_softmax_backward_data", lower_log_softmax_backward);
   set("cumsum", lower_cumulative<false>);
   set("cumprod", lower_cumulative<true>);
 }

@@ -1,9 +1,53 @@
-// Sums and broadcasts shared by the files whose operators reduce: norms, pooling, gradients.
+// Reductions shared by the files whose operators reduce: norms, losses, softmax, gradients.
 #pragma once
 
 #include "lower/expr.h"
 
+#include <optional>
+
 namespace torch_xla {
+
+// One reduction: what is reduced, over which dimensions, and how its result is laid out.
+struct Reduction {
+  Val x;
+  Dims dims;  // reduced, ascending
+  Dims kept;  // the others
+  int64_t count = 1;
+
+  Reduction(Val value, Dims reduced) : x(value), dims(std::move(reduced)) {
+    std::sort(dims.begin(), dims.end());
+    for (int64_t i = 0; i < x.rank(); ++i) {
+      if (!std::binary_search(dims.begin(), dims.end(), i)) {
+        kept.push_back(i);
+      } else {
+        count *= x.dim(i);
+      }
+    }
+  }
+  // The reduced value back in x's sizes.
+  Val spread_back(Builder& b, Val value) const { return b.broadcast_in_dim(value, x.dims(), kept); }
+};
+
+// `r.x` if nothing is reduced.
+Val reduce_to(Builder& b, const Reduction& r, std::string_view op, Val init);
+
+// By kernels of ours where those are faster than XLA-CPU.
+Val sum_of(LowerContext& c, const Reduction& r);
+// `given` are the numbers of `r` before they were widened.
+Val sum_of_narrow(LowerContext& c, Val given, const Reduction& r);
+
+// Of numbers without NaN.
+Val extreme(LowerContext& c, Val x, Dims dims, bool largest);
+// The same where a kernel of ours is faster, and NaN wins over every number.
+std::optional<Val> extreme_on_host(LowerContext& c, const Reduction& r, bool largest);
+
+// `value` as a matrix of so many columns, where a kernel of ours (host_ops/rows.h) looks at it
+// faster than XLA-CPU.
+std::optional<Val> matrix_for_host(LowerContext& c, Val value, int64_t columns);
+// How many of the reduced dimensions are the last ones.
+size_t count_behind(const Reduction& r);
+// The rows of `x`, which are its `behind` last dimensions, as one number each.
+std::optional<Val> reduced_rows(LowerContext& c, Val x, size_t behind, const char* target);
 
 // Sum over `dims`, which disappear.
 inline Expr sum(Expr x, Ints dims) {

@@ -22,6 +22,7 @@ const LowerTable& lower_table() {
     register_factory(*entries);
     mark_cheap(*entries);
     register_reduce(*entries);
+    register_softmax(*entries);
     register_matmul(*entries);
     register_attention(*entries);
     register_index(*entries);

@@ -56,7 +56,8 @@ bool makes_elements(const Signature& signature);
 // One per operator family, each in the file of that name.
 void register_elementwise(LowerTable& table);  // unary, binary, compare, where, clamp, casts
 void register_activation(LowerTable& table);   // activations and losses, forward and backward
-void register_reduce(LowerTable& table);       // sum, mean, var, amax, argmax, cumsum, softmax
+void register_reduce(LowerTable& table);       // sum, mean, var, amax, argmax, cumsum
+void register_softmax(LowerTable& table);      // softmax, log_softmax, their gradients
 void register_matmul(LowerTable& table);       // mm, addmm, bmm, baddbmm, dot, mv
 void register_shape(LowerTable& table);        // cat, stack, repeat, flip, roll, constant_pad_nd
 void register_factory(LowerTable& table);      // full, arange, eye, tril, linspace, fill, copy

@@ -1,0 +1,107 @@
+#include "lower/reduction.h"
+
+#include "lower/graph_lowering.h"
+
+namespace torch_xla {
+
+Val reduce_to(Builder& b, const Reduction& r, std::string_view op, Val init) {
+  return r.dims.empty() ? r.x : b.reduce(r.x, init, r.dims, op);
+}
+
+std::optional<Val> matrix_for_host(LowerContext& c, Val value, int64_t columns) {
+  constexpr int64_t kWorthACall = 1 << 14, kFewest = 16;
+  const bool typed = value.dtype() == DType::Float || value.dtype() == DType::BFloat16;
+  if (!c.prefers_host() || !typed || columns < kFewest || value.numel() < kWorthACall) {
+    return std::nullopt;
+  }
+  return c.b.reshape(value, {value.numel() / columns, columns});
+}
+
+size_t count_behind(const Reduction& r) {
+  size_t count = 0;
+  while (count < r.dims.size() &&
+         r.dims[r.dims.size() - 1 - count] == r.x.rank() - 1 - static_cast<int64_t>(count)) {
+    ++count;
+  }
+  return count;
+}
+
+std::optional<Val> reduced_rows(LowerContext& c, Val x, size_t behind, const char* target) {
+  const Ints dims(x.dims()), outside = dims.slice(0, dims.size() - behind);
+  const std::optional<Val> rows =
+      behind == 0 ? std::nullopt : matrix_for_host(c, x, product(dims.slice(outside.size())));
+  if (!rows) {
+    return std::nullopt;
+  }
+  const TensorType results{DType::Float, {rows->dim(0)}};
+  return c.b.reshape(c.b.custom_call(target, {*rows}, {results}, "", /*may_fail=*/false)[0],
+                     outside);
+}
+
+namespace {
+
+bool is_along_columns(const Reduction& r) {
+  return !r.dims.empty() && !r.kept.empty() && r.dims.back() + 1 == r.kept.front();
+}
+
+// Of float or bfloat16, in float.
+std::optional<Val> sum_on_host(LowerContext& c, const Reduction& r) {
+  if (r.x.numel() == 0) {
+    return std::nullopt;
+  }
+  if (is_along_columns(r)) {
+    if (std::optional<Val> rows = matrix_for_host(c, r.x, r.x.numel() / r.count)) {
+      const TensorType sums{DType::Float, {rows->dim(1)}};
+      const Vals found =
+          c.b.custom_call(kColumnSumsTarget, {*rows}, {sums}, "", /*may_fail=*/false);
+      return c.b.reshape(found[0], Ints(r.x.dims()).slice(r.dims.size()));
+    }
+  }
+  const size_t behind = count_behind(r);
+  std::optional<Val> sums = reduced_rows(c, r.x, behind, kRowSumsTarget);
+  if (sums && behind < r.dims.size()) {
+    const Reduction rest(*sums, Dims(r.dims.begin(), r.dims.end() - behind));
+    return reduce_to(c.b, rest, "add", c.b.scalar_like(rest.x, 0));
+  }
+  return sums;
+}
+
+}  // namespace
+
+Val sum_of(LowerContext& c, const Reduction& r) {
+  if (r.x.dtype() == DType::Float) {
+    if (const std::optional<Val> sum = sum_on_host(c, r)) {
+      return *sum;
+    }
+  }
+  return reduce_to(c.b, r, "add", c.b.scalar_like(r.x, 0));
+}
+
+Val sum_of_narrow(LowerContext& c, Val given, const Reduction& r) {
+  const std::optional<Val> sum =
+      r.x.dtype() == DType::Float ? sum_on_host(c, Reduction(given, r.dims)) : std::nullopt;
+  return sum ? *sum : sum_of(c, r);
+}
+
+std::optional<Val> extreme_on_host(LowerContext& c, const Reduction& r, bool largest) {
+  const size_t behind = count_behind(r);
+  const std::optional<Val> found =
+      behind == r.dims.size()
+          ? reduced_rows(c, r.x, behind, largest ? kRowLargestTarget : kRowSmallestTarget)
+          : std::nullopt;
+  return found ? std::optional(c.b.convert(*found, r.x.dtype())) : std::nullopt;
+}
+
+Val extreme(LowerContext& c, Val x, Dims dims, bool largest) {
+  const Reduction r(x, std::move(dims));
+  if (x.dtype() == DType::Bool) {
+    return reduce_to(c.b, r, largest ? "or" : "and", c.b.scalar_like(x, largest ? 0 : 1));
+  }
+  if (const std::optional<Val> found = extreme_on_host(c, r, largest)) {
+    return *found;
+  }
+  Val init = largest ? c.b.lowest(x.dtype()) : c.b.highest(x.dtype());
+  return reduce_to(c.b, r, largest ? "maximum" : "minimum", init);
+}
+
+}  // namespace torch_xla
