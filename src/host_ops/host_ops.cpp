@@ -215,6 +215,7 @@ auto sum_binding() {
 
 XLA_FFI_DEFINE_HANDLER(kColumnSumsHandler, sum_matrix<&sums_of_columns>, sum_binding());
 XLA_FFI_DEFINE_HANDLER(kRowSumsHandler, sum_matrix<&sums_of_rows>, sum_binding());
+XLA_FFI_DEFINE_HANDLER(kRowSquaresHandler, sum_matrix<&squares_of_rows>, sum_binding());
 
 using FindExtremes = void (*)(Workers&, const Matrix&, float*, int32_t*);
 
@@ -268,6 +269,7 @@ bool host_calls_available() {
              std::pair(kRowSafeSoftmaxTarget, kRowSafeSoftmaxHandler),
              std::pair(kRowSoftmaxGradientTarget, kRowSoftmaxGradientHandler),
              std::pair(kRowSumsTarget, kRowSumsHandler),
+             std::pair(kRowSquaresTarget, kRowSquaresHandler),
              std::pair(kRowLargestTarget, kRowLargestHandler),
              std::pair(kRowSmallestTarget, kRowSmallestHandler),
              std::pair(kColumnSumsTarget, kColumnSumsHandler),

@@ -108,6 +108,12 @@ struct Accumulated {
   Lanes value = kNone - Lanes{};
 };
 
+template <typename Lanes>
+struct AccumulatedSquares : Accumulated<Summed, Lanes> {
+  TORCH_XLA_INLINE void add(Lanes lanes) { this->value += lanes * lanes; }
+  TORCH_XLA_INLINE void add(const AccumulatedSquares& other) { this->value += other.value; }
+};
+
 // NaN where there was any.
 template <typename How, typename Lanes>
 struct AccumulatedOrNaN {
@@ -154,15 +160,26 @@ TORCH_XLA_INLINE float reduced(const T* numbers, int64_t count) {
   return chains[0].result();
 }
 
+// How a row, or a piece of it, becomes a number; and what joins those of its pieces.
 struct SumOfRow {
+  using Joined = SumOfRow;
   template <typename Lanes, typename T>
   static TORCH_XLA_INLINE float of(const T* numbers, int64_t count) {
     return reduced<Accumulated<Summed, Lanes>, Lanes>(numbers, count);
   }
 };
 
+struct SquaresOfRow {
+  using Joined = SumOfRow;
+  template <typename Lanes, typename T>
+  static TORCH_XLA_INLINE float of(const T* numbers, int64_t count) {
+    return reduced<AccumulatedSquares<Lanes>, Lanes>(numbers, count);
+  }
+};
+
 template <typename How>
 struct ExtremeOfRow {
+  using Joined = ExtremeOfRow;
   template <typename Lanes, typename T>
   static TORCH_XLA_INLINE float of(const T* numbers, int64_t count) {
     return reduced<AccumulatedOrNaN<How, Lanes>, Lanes>(numbers, count);
@@ -449,7 +466,7 @@ void reduce_rows(Workers& workers, const Matrix& matrix, Found of_rows) {
                        {results.data(), of_rows.places != nullptr ? places.data() : nullptr});
     for (int64_t row = 0; row < matrix.rows; ++row) {
       const float* of_pieces = results.data() + row * of_row;
-      const float result = How::template of<NarrowLanes>(of_pieces, of_row);
+      const float result = How::Joined::template of<NarrowLanes>(of_pieces, of_row);
       of_rows.results[row] = result;
       if (of_rows.places != nullptr) {
         const int32_t piece = place_of<NarrowLanes>(result, of_pieces, of_row);
@@ -463,6 +480,10 @@ void reduce_rows(Workers& workers, const Matrix& matrix, Found of_rows) {
 
 void sums_of_rows(Workers& workers, const Matrix& matrix, float* sums) {
   reduce_rows<SumOfRow>(workers, matrix, {sums, nullptr});
+}
+
+void squares_of_rows(Workers& workers, const Matrix& matrix, float* sums) {
+  reduce_rows<SquaresOfRow>(workers, matrix, {sums, nullptr});
 }
 
 void largest_of_rows(Workers& workers, const Matrix& matrix, float* largest, int32_t* places) {

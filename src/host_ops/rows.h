@@ -30,6 +30,7 @@ void softmax_gradient_of_rows(Workers& workers, const Matrix& gradient, const Ma
 // One for each row, however few and long they are. Where a row has NaN, it is the extreme. `places`
 // (null: not asked for) are those of the first such number; columns are counted by int32 then.
 void sums_of_rows(Workers& workers, const Matrix& matrix, float* sums);
+void squares_of_rows(Workers& workers, const Matrix& matrix, float* sums);  // sums of squares
 void largest_of_rows(Workers& workers, const Matrix& matrix, float* largest, int32_t* places);
 void smallest_of_rows(Workers& workers, const Matrix& matrix, float* smallest, int32_t* places);
 

@@ -51,6 +51,17 @@ TEST_P(Rows, SumsOfColumns) {
   EXPECT_LE(error.item<double>(), 1e-6 * x.to(torch::kDouble).abs().sum(0).max().item<double>());
 }
 
+TEST_P(Rows, SumsOfNumbersAndOfSquares) {
+  const Tensor x = numbers(), wide = x.to(torch::kDouble);
+  Tensor sums = torch::empty({x.size(0)}), squares = torch::empty({x.size(0)});
+  Alone workers;
+  sums_of_rows(workers, matrix_of(x), sums.mutable_data_ptr<float>());
+  squares_of_rows(workers, matrix_of(x), squares.mutable_data_ptr<float>());
+  const Tensor error = (sums - wide.sum(1)).abs() - 1e-6 * wide.abs().sum(1);
+  EXPECT_LE(error.max().item<double>(), 0);
+  EXPECT_TRUE(torch::allclose(squares.to(torch::kDouble), wide.square().sum(1), 1e-6, 0));
+}
+
 TEST_P(Rows, SoftmaxAndItsGradient) {
   const Tensor x = numbers(), gradient = numbers();
   Tensor softmax = torch::empty_like(x), of_x = torch::empty_like(x);
@@ -104,6 +115,16 @@ TEST(Rows, NumbersThatAreNone) {
   EXPECT_EQ(sums[3].item<float>(), 40);
   EXPECT_EQ(sums[4].item<float>(), 20);
   EXPECT_EQ(largest[4].item<float>(), 0);
+}
+
+TEST(Rows, SumsOfRowsInPieces) {
+  const Tensor x = torch::randn({3, 100'000}), wide = x.to(torch::kDouble);
+  Tensor sums = torch::empty({3}), squares = torch::empty({3});
+  Alone workers;
+  sums_of_rows(workers, matrix_of(x), sums.mutable_data_ptr<float>());
+  squares_of_rows(workers, matrix_of(x), squares.mutable_data_ptr<float>());
+  EXPECT_TRUE(torch::allclose(sums.to(torch::kDouble), wide.sum(1), 1e-4, 1e-2));
+  EXPECT_TRUE(torch::allclose(squares.to(torch::kDouble), wide.square().sum(1), 1e-6, 0));
 }
 
 TEST(Rows, SoftmaxOfWhatIsMasked) {

@@ -47,11 +47,12 @@ inline constexpr const char* kHostCallTarget = "torch_xla_host_op";
 inline constexpr const char* kRandomBitsTarget = "torch_xla_random_bits";
 // (value, others...) -> (the value, in its memory)
 inline constexpr const char* kBehindTarget = "torch_xla_behind";
-// (matrix) -> (largest of each row, sums of exponentials below it), (matrix) -> (sums of columns or
-// of rows), (matrix) -> (extremes of rows[, their places, int32]): of float or bfloat16, in float
-// (host_ops/rows.h)
+// (matrix) -> (largest of each row, sums of exponentials below it), (matrix) -> (sums of columns,
+// of rows or of their squares), (matrix) -> (extremes of rows[, their places, int32]): of float or
+// bfloat16, in float (host_ops/rows.h)
 inline constexpr const char* kRowExponentialsTarget = "torch_xla_row_exponentials";
 inline constexpr const char* kRowSumsTarget = "torch_xla_row_sums";
+inline constexpr const char* kRowSquaresTarget = "torch_xla_row_squares";
 inline constexpr const char* kRowLargestTarget = "torch_xla_row_largest";
 inline constexpr const char* kRowSmallestTarget = "torch_xla_row_smallest";
 // (matrix) -> (softmax of each row), (gradient, softmax) -> (gradient): in their type

@@ -281,7 +281,8 @@ void reduce_norm(LowerContext& c, int dim_argument) {
   } else if (order == 1) {
     set_reduced(c, 0, sum(size));
   } else if (order == 2) {
-    set_reduced(c, 0, b.unary("sqrt", sum(b.mul(size, size))));
+    const Val given = c10::isComplexType(x.dtype()) ? size : x;
+    set_reduced(c, 0, b.unary("sqrt", sum_of_squares(c, given, Reduction(size, dims))));
   } else {
     const auto power = [&](Val x, Val exponent) {
       return b.binary("power", x, b.expand(b.convert(exponent, dtype), x.dims()));

@@ -44,6 +44,17 @@ bool is_along_columns(const Reduction& r) {
   return !r.dims.empty() && !r.kept.empty() && r.dims.back() + 1 == r.kept.front();
 }
 
+// Of what the target gives of rows.
+std::optional<Val> sum_of_rows_on_host(LowerContext& c, const Reduction& r, const char* target) {
+  const size_t behind = count_behind(r);
+  std::optional<Val> sums = reduced_rows(c, r.x, behind, target);
+  if (sums && behind < r.dims.size()) {
+    const Reduction rest(*sums, Dims(r.dims.begin(), r.dims.end() - behind));
+    return reduce_to(c.b, rest, "add", c.b.scalar_like(rest.x, 0));
+  }
+  return sums;
+}
+
 // Of float or bfloat16, in float.
 std::optional<Val> sum_on_host(LowerContext& c, const Reduction& r) {
   if (r.x.numel() == 0) {
@@ -57,13 +68,7 @@ std::optional<Val> sum_on_host(LowerContext& c, const Reduction& r) {
       return c.b.reshape(found[0], Ints(r.x.dims()).slice(r.dims.size()));
     }
   }
-  const size_t behind = count_behind(r);
-  std::optional<Val> sums = reduced_rows(c, r.x, behind, kRowSumsTarget);
-  if (sums && behind < r.dims.size()) {
-    const Reduction rest(*sums, Dims(r.dims.begin(), r.dims.end() - behind));
-    return reduce_to(c.b, rest, "add", c.b.scalar_like(rest.x, 0));
-  }
-  return sums;
+  return sum_of_rows_on_host(c, r, kRowSumsTarget);
 }
 
 }  // namespace
@@ -90,6 +95,14 @@ std::optional<Val> extreme_on_host(LowerContext& c, const Reduction& r, bool lar
           ? reduced_rows(c, r.x, behind, largest ? kRowLargestTarget : kRowSmallestTarget)
           : std::nullopt;
   return found ? std::optional(c.b.convert(*found, r.x.dtype())) : std::nullopt;
+}
+
+Val sum_of_squares(LowerContext& c, Val given, const Reduction& r) {
+  const std::optional<Val> sum =
+      r.x.dtype() == DType::Float
+          ? sum_of_rows_on_host(c, Reduction(given, r.dims), kRowSquaresTarget)
+          : std::nullopt;
+  return sum ? *sum : sum_of(c, Reduction(c.b.mul(r.x, r.x), r.dims));
 }
 
 Val extreme(LowerContext& c, Val x, Dims dims, bool largest) {

@@ -35,6 +35,7 @@ Val reduce_to(Builder& b, const Reduction& r, std::string_view op, Val init);
 Val sum_of(LowerContext& c, const Reduction& r);
 // `given` are the numbers of `r` before they were widened.
 Val sum_of_narrow(LowerContext& c, Val given, const Reduction& r);
+Val sum_of_squares(LowerContext& c, Val given, const Reduction& r);
 
 // Of numbers without NaN.
 Val extreme(LowerContext& c, Val x, Dims dims, bool largest);
