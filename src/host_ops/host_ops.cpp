@@ -4,6 +4,7 @@
 #include "host_ops/call_frame.h"
 #include "host_ops/philox.h"
 #include "host_ops/rows.h"
+#include "host_ops/softmax.h"
 #include "lower/graph_lowering.h"
 #include "pjrt/client.h"
 

@@ -1,6 +1,5 @@
 // What XLA-CPU does to matrices a number at a time, with the processor's vectors: sums of rows and
-// of columns, the extremes of each row, and what softmax has to know of it. Stateless; from any
-// thread.
+// of columns, the extremes of each row. Stateless; from any thread.
 #pragma once
 
 #include "host_ops/workers.h"
@@ -17,15 +16,6 @@ struct Matrix {
   at::ScalarType dtype = at::kFloat;
   int64_t rows = 0, columns = 0;
 };
-
-// The largest number of each row, and the sum of the exponentials of how far all lie below it.
-void exponentials_of_rows(Workers& workers, const Matrix& matrix, float* largest, float* sums);
-
-// In the matrix's type. `zero_if_masked`: a row of nothing but -inf gives zeros, not NaN.
-void softmax_of_rows(Workers& workers, const Matrix& matrix, bool zero_if_masked, void* results);
-// `gradient` of the softmax, of the same type, to that of what it was of.
-void softmax_gradient_of_rows(Workers& workers, const Matrix& gradient, const Matrix& softmax,
-                              void* results);
 
 // One for each row, however few and long they are. Where a row has NaN, it is the extreme. `places`
 // (null: not asked for) are those of the first such number; columns are counted by int32 then.

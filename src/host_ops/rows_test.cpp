@@ -1,6 +1,8 @@
 // Sums of columns, extremes of rows and what softmax knows of them are PyTorch's.
 #include "host_ops/rows.h"
 
+#include "host_ops/softmax.h"
+
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 

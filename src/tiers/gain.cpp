@@ -16,29 +16,30 @@ namespace {
 struct Family {
   std::string_view prefix;  // of the name behind "aten::"; the first that fits
   double gain;
+  double gain_by_kernel = gain;  // of the types that kernels of ours take (host_ops/rows.h)
 };
 constexpr std::array kFamilies = {
     // Along rows
-    Family{"_softmax", -2},
+    Family{"_softmax", -2, -0.2},
     Family{"_log_softmax", -2},
-    Family{"_safe_softmax", -2},
-    Family{"native_layer_norm", -2},
+    Family{"_safe_softmax", -2, -0.2},
+    Family{"native_layer_norm", -2, -0.2},
     Family{"native_group_norm", -4},
     Family{"native_batch_norm", -1},
     Family{"_native_batch_norm", -1},
     Family{"_batch_norm", -1},
-    Family{"sum", -4},
-    Family{"mean", -4},
+    Family{"sum", -4, -0.3},
+    Family{"mean", -4, -0.3},
     Family{"prod", -4},
-    Family{"amax", -4},
-    Family{"amin", -4},
-    Family{"aminmax", -4},
+    Family{"amax", -4, -0.3},
+    Family{"amin", -4, -0.3},
+    Family{"aminmax", -4, -0.6},
     Family{"max_pool", -2},
-    Family{"max.", -1},
-    Family{"min.", -1},
-    Family{"argm", -1},
-    Family{"linalg_vector_norm", -4},
-    Family{"norm", -4},
+    Family{"max.", -1, 2},
+    Family{"min.", -1, 2},
+    Family{"argm", -1, 2},
+    Family{"linalg_vector_norm", -4, -0.3},
+    Family{"norm", -4, -0.3},
     Family{"logsumexp", -1},
     Family{"cum", -4},
     Family{"nll_loss", -1},
@@ -80,6 +81,11 @@ template <typename List, typename Prefix>
 auto find(const List& list, std::string_view name, Prefix prefix) {
   return std::find_if(list.begin(), list.end(),
                       [&](const auto& entry) { return name.starts_with(prefix(entry)); });
+}
+
+bool has_kernel(const Signature& signature) {
+  const DType dtype = signature.operands.empty() ? DType::Int : signature.operands[0].dtype;
+  return dtype == DType::Float || dtype == DType::BFloat16;
 }
 
 double gain_of_product(const Signature& signature) {
@@ -124,7 +130,7 @@ double gain_of_program(const Graph& graph) {
     }
     const auto family = find(kFamilies, name, [](const Family& f) { return f.prefix; });
     if (family != kFamilies.end()) {
-      gain += family->gain * time;
+      gain += (has_kernel(signature) ? family->gain_by_kernel : family->gain) * time;
     } else if (find(kCheap, name, [](std::string_view s) { return s; }) != kCheap.end()) {
       gain += kCheapGain * time;
       longest_cheap = std::max(longest_cheap, time);
