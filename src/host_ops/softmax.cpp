@@ -25,18 +25,23 @@ struct ExponentialsOfRows {
 
   template <typename Lanes>
   TORCH_XLA_INLINE float sum_of(const T* row, float high) const {
-    constexpr int64_t kChains = 4;
-    Lanes chains[kChains] = {};
+    constexpr int64_t kChains = 4, kBlock = 16 * kChains * kLanes<Lanes>;
+    Lanes total = {};
     int64_t i = 0;
-    for (; i + kChains * kLanes<Lanes> <= columns; i += kChains * kLanes<Lanes>) {
-      for (int64_t k = 0; k < kChains; ++k) {
-        chains[k] += exponential(load_lanes<Lanes>(row + i + k * kLanes<Lanes>) - high);
+    while (i + kLanes<Lanes> <= columns) {  // errors do not grow with the row
+      const int64_t end = std::min(columns, i + kBlock);
+      Lanes chains[kChains] = {};
+      for (; i + kChains * kLanes<Lanes> <= end; i += kChains * kLanes<Lanes>) {
+        for (int64_t k = 0; k < kChains; ++k) {
+          chains[k] += exponential(load_lanes<Lanes>(row + i + k * kLanes<Lanes>) - high);
+        }
       }
+      for (; i + kLanes<Lanes> <= end; i += kLanes<Lanes>) {
+        chains[0] += exponential(load_lanes<Lanes>(row + i) - high);
+      }
+      total += (chains[0] + chains[1]) + (chains[2] + chains[3]);
     }
-    for (; i + kLanes<Lanes> <= columns; i += kLanes<Lanes>) {
-      chains[0] += exponential(load_lanes<Lanes>(row + i) - high);
-    }
-    float sum = sum_of_lanes((chains[0] + chains[1]) + (chains[2] + chains[3]));
+    float sum = sum_of_lanes(total);
     if (i < columns) {
       const Lanes powers = exponential(load_rest<Lanes>(row + i, columns - i, high) - high);
       for (int64_t k = 0; k < columns - i; ++k) {
