@@ -8,21 +8,27 @@
 
 namespace torch_xla {
 
-// Adds what a term says of each number, row by row: `term.add(i, sums)` of a lane each from the
-// i-th on, `term.add_one(i, sums)` of a single one. Chains do not wait for each other, and
-// those of a block are added to the total at once: errors do not grow with the row.
+// Adds what a term says of each number, row by row: `term.add(i, sums)` of as many as there are
+// lanes from the i-th on, `term.add_one(i, sums)` of a single one. Chains do not wait for each
+// other, and those of a block are added to the total at once: errors do not grow with the row.
 template <typename Lanes, size_t kSums>
 class LaneSums {
  public:
   template <typename Term>
   TORCH_XLA_INLINE void add(int64_t width, const Term& term) {
+    for (int64_t i = add_whole(width, term); i < width; ++i) {
+      term.add_one(i, rest_.data());
+    }
+  }
+
+  // Returns where the whole lanes end.
+  template <typename Term>
+  TORCH_XLA_INLINE int64_t add_whole(int64_t width, const Term& term) {
     int64_t i = 0;
     while (i + kLanes<Lanes> <= width) {
       i = add_block(i, std::min(width, i + kBlock), term);
     }
-    for (; i < width; ++i) {
-      term.add_one(i, rest_.data());
-    }
+    return i;
   }
 
   TORCH_XLA_INLINE float sum(size_t s) const { return sum_of_lanes(totals_[s]) + rest_[s]; }

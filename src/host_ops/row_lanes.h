@@ -87,7 +87,7 @@ struct Smallest {
 
 template <typename How, typename Lanes>
 TORCH_XLA_INLINE float across(Lanes lanes) {
-  if constexpr (kLanes < Lanes >> 4) {
+  if constexpr (kLanes<Lanes> != kLanes<NarrowLanes>) {
     typename detail::LanesOf<kLanes<Lanes> / 2>::Floats halves[2];
     std::memcpy(halves, &lanes, sizeof(lanes));
     return across<How>(How::together(halves[0], halves[1]));

@@ -8,6 +8,38 @@ namespace torch_xla {
 namespace row_lanes {
 namespace {
 
+// What lies how far below the largest: its exponential. `powers` (null: not wanted) are all.
+template <typename T>
+struct Powers {
+  const T* row;
+  float high;
+  float* powers;
+
+  template <typename Lanes>
+  TORCH_XLA_INLINE void add(int64_t i, Lanes* sums) const {
+    const Lanes here = exponential(load_lanes<Lanes>(row + i) - high);
+    if (powers != nullptr) {
+      store_lanes(powers + i, here);
+    }
+    sums[0] += here;
+  }
+
+  template <typename Lanes>
+  TORCH_XLA_INLINE float sum(int64_t columns) const {
+    LaneSums<Lanes, 1> sums;
+    const int64_t whole = sums.add_whole(columns, *this), count = columns - whole;
+    float sum = sums.sum(0);
+    const Lanes rest = exponential(load_rest<Lanes>(row + whole, count, high) - high);
+    for (int64_t i = 0; i < count; ++i) {
+      sum += rest[i];
+      if (powers != nullptr) {
+        powers[whole + i] = rest[i];
+      }
+    }
+    return sum;
+  }
+};
+
 template <typename T>
 struct ExponentialsOfRows {
   const T* numbers;
@@ -17,38 +49,10 @@ struct ExponentialsOfRows {
   template <typename Lanes>
   TORCH_XLA_INLINE void run() const {
     for (int64_t row = 0; row < rows; ++row) {
-      const T* of_row = numbers + row * columns;
-      largest[row] = reduced<Accumulated<Largest, Lanes>, Lanes>(of_row, columns);
-      sums[row] = sum_of<Lanes>(of_row, largest[row]);
+      const T* from = numbers + row * columns;
+      largest[row] = reduced<Accumulated<Largest, Lanes>, Lanes>(from, columns);
+      sums[row] = Powers<T>{from, largest[row], nullptr}.template sum<Lanes>(columns);
     }
-  }
-
-  template <typename Lanes>
-  TORCH_XLA_INLINE float sum_of(const T* row, float high) const {
-    constexpr int64_t kChains = 4, kBlock = 16 * kChains * kLanes<Lanes>;
-    Lanes total = {};
-    int64_t i = 0;
-    while (i + kLanes<Lanes> <= columns) {  // errors do not grow with the row
-      const int64_t end = std::min(columns, i + kBlock);
-      Lanes chains[kChains] = {};
-      for (; i + kChains * kLanes<Lanes> <= end; i += kChains * kLanes<Lanes>) {
-        for (int64_t k = 0; k < kChains; ++k) {
-          chains[k] += exponential(load_lanes<Lanes>(row + i + k * kLanes<Lanes>) - high);
-        }
-      }
-      for (; i + kLanes<Lanes> <= end; i += kLanes<Lanes>) {
-        chains[0] += exponential(load_lanes<Lanes>(row + i) - high);
-      }
-      total += (chains[0] + chains[1]) + (chains[2] + chains[3]);
-    }
-    float sum = sum_of_lanes(total);
-    if (i < columns) {
-      const Lanes powers = exponential(load_rest<Lanes>(row + i, columns - i, high) - high);
-      for (int64_t k = 0; k < columns - i; ++k) {
-        sum += powers[k];
-      }
-    }
-    return sum;
   }
 };
 
@@ -69,30 +73,10 @@ struct SoftmaxOfRows {
       if (zero_if_masked && high == -kInfinity) {
         std::fill_n(results + row * columns, columns, T(0));
       } else {
-        const float sum = write_powers<Lanes>(from, high);
+        const float sum = Powers<T>{from, high, powers}.template sum<Lanes>(columns);
         write_row<Lanes>(1 / sum, results + row * columns);
       }
     }
-  }
-
-  template <typename Lanes>
-  TORCH_XLA_INLINE float write_powers(const T* row, float high) const {
-    Lanes sums[2] = {};
-    int64_t i = 0;
-    for (int64_t k = 0; i + kLanes<Lanes> <= columns; i += kLanes<Lanes>, k = 1 - k) {
-      const Lanes here = exponential(load_lanes<Lanes>(row + i) - high);
-      store_lanes(powers + i, here);
-      sums[k] += here;
-    }
-    float sum = sum_of_lanes(sums[0] + sums[1]);
-    if (i < columns) {
-      const Lanes rest = exponential(load_rest<Lanes>(row + i, columns - i, high) - high);
-      for (int64_t k = 0; k < columns - i; ++k) {
-        powers[i + k] = rest[k];
-        sum += rest[k];
-      }
-    }
-    return sum;
   }
 
   template <typename Lanes>

@@ -8,13 +8,7 @@ namespace {
 
 enum LossReduction : int64_t { kReductionNone = 0, kReductionMean = 1, kReductionSum = 2 };
 
-Expr sum_all(LowerContext& c, Expr x) {
-  Dims dims;
-  for (int64_t i = 0; i < x.value().rank(); ++i) {
-    dims.push_back(i);
-  }
-  return {c.b, sum_of(c, {x.value(), dims})};
-}
+Expr sum_all(LowerContext& c, Expr x) { return {c.b, sum_of(c, {x.value(), all_dims(x.value())})}; }
 
 void finish_loss(LowerContext& c, Expr loss, int64_t reduction) {
   if (reduction == kReductionNone) {

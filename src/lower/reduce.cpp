@@ -17,14 +17,6 @@ void set_reduced(LowerContext& c, size_t i, Val value) {
   c.set(i, c.b.reshape(value, c.output(i).sizes));
 }
 
-Dims all_dims(const Val& x) {
-  Dims dims;
-  for (int64_t i = 0; i < x.rank(); ++i) {
-    dims.push_back(i);
-  }
-  return dims;
-}
-
 // dim argument at `i`, or every dimension where the overload has none. An empty list means every
 // dimension to some operators and none to others: the output's sizes tell.
 Dims dims_argument(LowerContext& c, const Val& x, int argument) {

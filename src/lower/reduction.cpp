@@ -4,6 +4,14 @@
 
 namespace torch_xla {
 
+Dims all_dims(const Val& x) {
+  Dims dims;
+  for (int64_t i = 0; i < x.rank(); ++i) {
+    dims.push_back(i);
+  }
+  return dims;
+}
+
 Val reduce_to(Builder& b, const Reduction& r, std::string_view op, Val init) {
   return r.dims.empty() ? r.x : b.reduce(r.x, init, r.dims, op);
 }
@@ -88,6 +96,14 @@ Val sum_of_narrow(LowerContext& c, Val given, const Reduction& r) {
   return sum ? *sum : sum_of(c, r);
 }
 
+Val sum_of_squares(LowerContext& c, Val given, const Reduction& r) {
+  const std::optional<Val> sum =
+      r.x.dtype() == DType::Float
+          ? sum_of_rows_on_host(c, Reduction(given, r.dims), kRowSquaresTarget)
+          : std::nullopt;
+  return sum ? *sum : sum_of(c, Reduction(c.b.mul(r.x, r.x), r.dims));
+}
+
 std::optional<Val> extreme_on_host(LowerContext& c, const Reduction& r, bool largest) {
   const size_t behind = count_behind(r);
   const std::optional<Val> found =
@@ -95,14 +111,6 @@ std::optional<Val> extreme_on_host(LowerContext& c, const Reduction& r, bool lar
           ? reduced_rows(c, r.x, behind, largest ? kRowLargestTarget : kRowSmallestTarget)
           : std::nullopt;
   return found ? std::optional(c.b.convert(*found, r.x.dtype())) : std::nullopt;
-}
-
-Val sum_of_squares(LowerContext& c, Val given, const Reduction& r) {
-  const std::optional<Val> sum =
-      r.x.dtype() == DType::Float
-          ? sum_of_rows_on_host(c, Reduction(given, r.dims), kRowSquaresTarget)
-          : std::nullopt;
-  return sum ? *sum : sum_of(c, Reduction(c.b.mul(r.x, r.x), r.dims));
 }
 
 Val extreme(LowerContext& c, Val x, Dims dims, bool largest) {

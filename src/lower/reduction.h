@@ -3,6 +3,7 @@
 
 #include "lower/expr.h"
 
+#include <algorithm>
 #include <optional>
 
 namespace torch_xla {
@@ -27,6 +28,8 @@ struct Reduction {
   // The reduced value back in x's sizes.
   Val spread_back(Builder& b, Val value) const { return b.broadcast_in_dim(value, x.dims(), kept); }
 };
+
+Dims all_dims(const Val& x);
 
 // `r.x` if nothing is reduced.
 Val reduce_to(Builder& b, const Reduction& r, std::string_view op, Val init);

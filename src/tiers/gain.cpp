@@ -84,8 +84,8 @@ auto find(const List& list, std::string_view name, Prefix prefix) {
 }
 
 bool has_kernel(const Signature& signature) {
-  const DType dtype = signature.operands.empty() ? DType::Int : signature.operands[0].dtype;
-  return dtype == DType::Float || dtype == DType::BFloat16;
+  return !signature.operands.empty() && (signature.operands[0].dtype == DType::Float ||
+                                         signature.operands[0].dtype == DType::BFloat16);
 }
 
 double gain_of_product(const Signature& signature) {
