@@ -35,17 +35,20 @@ REDUCTIONS: dict[str, Function] = {
 }
 
 
+DTYPES = [torch.float32, torch.bfloat16, torch.float16]
+
+
 @pytest.fixture(autouse=True)
 def programs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCH_XLA_TIERS", "off")
 
 
 def expect_close(found: Tensor, wanted: Tensor, dtype: torch.dtype) -> None:
-    tolerance = 2e-2 if dtype == torch.bfloat16 else 1e-5
+    tolerance = {torch.bfloat16: 2e-2, torch.float16: 3e-3}.get(dtype, 1e-5)
     torch.testing.assert_close(found.double(), wanted, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", REDUCTIONS)
 def test_reductions(name: str, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
@@ -75,7 +78,7 @@ PLACES: dict[str, Function] = {
 }
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", PLACES)
 def test_first_places_of_extremes(name: str, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
@@ -111,7 +114,7 @@ def gradients(module: nn.Module, x: Tensor, device: str, dtype: torch.dtype) -> 
     return [tensor.detach().cpu().double() for tensor in (result, given.grad, *parameters)]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", NORMS)
 def test_norms_of_rows(name: str, dtype: torch.dtype) -> None:
     torch.manual_seed(0)

@@ -105,9 +105,9 @@ bool takes_batch_norm_gradient(const torch::jit::Stack& arguments) {
   constexpr int64_t kWorthwhile = 1 << 14;  // numbers
   const Tensor &gradient = arguments[kGradient].toTensor(), &input = arguments[kInput].toTensor();
   const at::ScalarType dtype = input.scalar_type();
-  return arguments[kTrain].toBool() && (dtype == at::kFloat || dtype == at::kBFloat16) &&
-         gradient.scalar_type() == dtype && input.dim() > 2 && input.numel() >= kWorthwhile &&
-         input.is_contiguous() && gradient.is_contiguous() && input.stride(1) >= kMostLanes;
+  return arguments[kTrain].toBool() && has_lanes(dtype) && gradient.scalar_type() == dtype &&
+         input.dim() > 2 && input.numel() >= kWorthwhile && input.is_contiguous() &&
+         gradient.is_contiguous() && input.stride(1) >= kMostLanes;
 }
 
 void write_batch_norm_gradient(const torch::jit::Stack& arguments, c10::ArrayRef<Tensor> results) {
@@ -117,11 +117,9 @@ void write_batch_norm_gradient(const torch::jit::Stack& arguments, c10::ArrayRef
   if (mask[0]) {
     call.of_input = results[next++];
   }
-  if (call.input.scalar_type() == at::kFloat) {
-    with_widest_lanes(WriteChannels<float>{call});
-  } else {
-    with_widest_lanes(WriteChannels<c10::BFloat16>{call});
-  }
+  with_lane_type(call.input.scalar_type(), [&]<typename T>(std::type_identity<T>) {
+    with_widest_lanes(WriteChannels<T>{call});
+  });
   if (mask[1]) {
     results[next++].copy_(call.of_weight);
   }

@@ -297,9 +297,10 @@ TEST(Divide, BatchNormsGradientByChannels) {
     compare_pieces("aten::native_batch_norm_backward",
                    batch_norm_gradient(sizes, torch::kFloat, true, {false, true, true}), 2, true,
                    1e-3);
-    compare_pieces("aten::native_batch_norm_backward",
-                   batch_norm_gradient(sizes, torch::kBFloat16, true, {true, true, true}), 2, true,
-                   0.03);
+    for (torch::Dtype dtype : {torch::kBFloat16, torch::kHalf}) {
+      compare_pieces("aten::native_batch_norm_backward",
+                     batch_norm_gradient(sizes, dtype, true, {true, true, true}), 2, true, 0.03);
+    }
   }
   Stack few = batch_norm_gradient({8, 6, 2, 2}, torch::kFloat, true, {true, true, true});
   Stack strided = batch_norm_gradient({8, 6, 20, 20}, torch::kFloat, true, {true, true, true});

@@ -150,8 +150,11 @@ XLA_FFI_DEFINE_HANDLER(kRandomBitsHandler, draw_random_bits,
 
 Matrix matrix_of(ffi::AnyBuffer buffer) {
   const auto dims = buffer.dimensions();
-  const bool wide = buffer.element_type() == ffi::DataType::F32;
-  return {buffer.untyped_data(), wide ? at::kFloat : at::kBFloat16, dims[0], dims[1]};
+  const ffi::DataType type = buffer.element_type();
+  const at::ScalarType dtype = type == ffi::DataType::F32    ? at::kFloat
+                               : type == ffi::DataType::BF16 ? at::kBFloat16
+                                                             : at::kHalf;
+  return {buffer.untyped_data(), dtype, dims[0], dims[1]};
 }
 
 ffi::Error describe_rows(ffi::ThreadPool pool, ffi::AnyBuffer matrix,

@@ -197,12 +197,10 @@ inline void run_ranges(Workers& workers, int64_t size, int64_t numbers_of_each,
 
 template <typename Run>
 void with_type(const Matrix& matrix, const Run& run) {
-  if (matrix.dtype == at::kFloat) {
-    run(static_cast<const float*>(matrix.numbers));
-  } else {
-    TORCH_CHECK(matrix.dtype == at::kBFloat16, "expected float or bfloat16");
-    run(static_cast<const c10::BFloat16*>(matrix.numbers));
-  }
+  const bool known = with_lane_type(matrix.dtype, [&]<typename T>(std::type_identity<T>) {
+    run(static_cast<const T*>(matrix.numbers));
+  });
+  TORCH_CHECK(known, "expected float, bfloat16 or half, not ", matrix.dtype);
 }
 
 }  // namespace torch_xla::row_lanes

@@ -314,10 +314,8 @@ bool takes_row_norm(const NormForm& form, const Stack& arguments) {
     return i < 0 || (arguments[i].toTensor().is_contiguous() &&
                      arguments[i].toTensor().scalar_type() == input.scalar_type());
   };
-  const at::ScalarType dtype = input.scalar_type();
-  return (dtype == at::kFloat || dtype == at::kBFloat16) && fits(form.input) &&
-         fits(form.gradient) && input.numel() >= kWorthACall &&
-         width_of(form, arguments) >= kMostLanes;
+  return has_lanes(input.scalar_type()) && fits(form.input) && fits(form.gradient) &&
+         input.numel() >= kWorthACall && width_of(form, arguments) >= kMostLanes;
 }
 
 // The first dimension that has something to divide, of `count` from `first` on.
@@ -384,8 +382,9 @@ std::vector<CallPiece> divide_row_norm(const c10::OperatorHandle& op, const Stac
     return {};
   }
   const auto i = static_cast<size_t>(form - kNormForms.begin());
-  const bool wide = arguments[form->input].toTensor().scalar_type() == at::kFloat;
-  const NormKernels kernels = wide ? kNormKernels<float>[i] : kNormKernels<c10::BFloat16>[i];
+  NormKernels kernels = {};
+  with_lane_type(arguments[form->input].toTensor().scalar_type(),
+                 [&]<typename T>(std::type_identity<T>) { kernels = kNormKernels<T>[i]; });
   std::vector<CallPiece> pieces;
   if (!form->is_gradient() || arguments[form->mask].toBoolList()[0]) {
     add_rows(*form, arguments, kernels.rows, threads, pieces);

@@ -54,7 +54,7 @@ class RowNorm : public testing::TestWithParam<RowNormCase> {
 
 TEST_P(RowNorm, ForwardIsPyTorchs) {
   const auto& [sizes, shape, threads] = GetParam();
-  for (torch::Dtype dtype : {torch::kFloat, torch::kBFloat16}) {
+  for (torch::Dtype dtype : {torch::kFloat, torch::kBFloat16, torch::kHalf}) {
     const Tensor x = input(dtype), weight = parameter(), bias = parameter();
     auto [y, mean, inverse] = torch::native_layer_norm(
         x.to(torch::kDouble), shape, weight.to(torch::kDouble), bias.to(torch::kDouble), 1e-5);
@@ -70,7 +70,7 @@ TEST_P(RowNorm, ForwardIsPyTorchs) {
 
 TEST_P(RowNorm, GradientsArePyTorchs) {
   const auto& [sizes, shape, threads] = GetParam();
-  for (torch::Dtype dtype : {torch::kFloat, torch::kBFloat16}) {
+  for (torch::Dtype dtype : {torch::kFloat, torch::kBFloat16, torch::kHalf}) {
     const Tensor x = input(dtype), gradient = torch::randn(sizes).to(dtype);
     for (const Tensor& weight : {parameter(), Tensor()}) {
       const Tensor wide = weight.defined() ? weight.to(torch::kDouble) : Tensor();

@@ -10,7 +10,7 @@
 
 namespace torch_xla {
 
-// A dense matrix of float or bfloat16.
+// A dense matrix of float, bfloat16 or half.
 struct Matrix {
   const void* numbers = nullptr;
   at::ScalarType dtype = at::kFloat;

@@ -164,9 +164,8 @@ bool lies_dense(LowerContext& c, size_t i) {
 bool has_faster_gradient(LowerContext& c, Ints dims) {
   constexpr int64_t kWorthwhile = 1 << 14, kPixels = 16;
   const DType dtype = c.tensor(1).dtype();
-  return c.prefers_host() && c.flag(7) && (dtype == DType::Float || dtype == DType::BFloat16) &&
-         c.tensor(0).dtype() == dtype && lies_dense(c, 0) && lies_dense(c, 1) &&
-         dims[2] >= kPixels && product(dims) >= kWorthwhile;
+  return c.prefers_host() && c.flag(7) && fits_kernels(dtype) && c.tensor(0).dtype() == dtype &&
+         lies_dense(c, 0) && lies_dense(c, 1) && dims[2] >= kPixels && product(dims) >= kWorthwhile;
 }
 
 // native_batch_norm_backward and batch_norm_backward(grad_out, input, weight, running_mean,
@@ -219,8 +218,7 @@ std::optional<Expr> columns(LowerContext& c, size_t i, DType dtype, Ints dims) {
 bool has_faster_rows(LowerContext& c, size_t first, size_t input) {
   constexpr int64_t kWorthACall = 1 << 14, kWidth = 16;
   const DType dtype = c.tensor(input).dtype();
-  bool fits = c.prefers_host() && (dtype == DType::Float || dtype == DType::BFloat16) &&
-              product(c.integers(input + 1)) >= kWidth &&
+  bool fits = c.prefers_host() && fits_kernels(dtype) && product(c.integers(input + 1)) >= kWidth &&
               product(c.tensor(input).dims()) >= kWorthACall;
   for (size_t i = first; i <= input; ++i) {
     fits = fits && c.tensor(i).dtype() == dtype && lies_dense(c, i);

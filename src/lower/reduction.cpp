@@ -16,10 +16,14 @@ Val reduce_to(Builder& b, const Reduction& r, std::string_view op, Val init) {
   return r.dims.empty() ? r.x : b.reduce(r.x, init, r.dims, op);
 }
 
+bool fits_kernels(DType dtype) {
+  return dtype == DType::Float || dtype == DType::BFloat16 || dtype == DType::Half;
+}
+
 std::optional<Val> matrix_for_host(LowerContext& c, Val value, int64_t columns) {
   constexpr int64_t kWorthACall = 1 << 14, kFewest = 16;
-  const bool typed = value.dtype() == DType::Float || value.dtype() == DType::BFloat16;
-  if (!c.prefers_host() || !typed || columns < kFewest || value.numel() < kWorthACall) {
+  if (!c.prefers_host() || !fits_kernels(value.dtype()) || columns < kFewest ||
+      value.numel() < kWorthACall) {
     return std::nullopt;
   }
   return c.b.reshape(value, {value.numel() / columns, columns});
@@ -63,7 +67,7 @@ std::optional<Val> sum_of_rows_on_host(LowerContext& c, const Reduction& r, cons
   return sums;
 }
 
-// Of float or bfloat16, in float.
+// In float.
 std::optional<Val> sum_on_host(LowerContext& c, const Reduction& r) {
   if (r.x.numel() == 0) {
     return std::nullopt;

@@ -45,6 +45,8 @@ Val extreme(LowerContext& c, Val x, Dims dims, bool largest);
 // The same where a kernel of ours is faster, and NaN wins over every number.
 std::optional<Val> extreme_on_host(LowerContext& c, const Reduction& r, bool largest);
 
+// What kernels of our own take.
+bool fits_kernels(DType dtype);
 // `value` as a matrix of so many columns, where a kernel of ours (host_ops/rows.h) looks at it
 // faster than XLA-CPU.
 std::optional<Val> matrix_for_host(LowerContext& c, Val value, int64_t columns);

@@ -1,6 +1,7 @@
 #include "tiers/gain.h"
 
 #include "base/processor.h"
+#include "lower/reduction.h"
 
 #include <algorithm>
 #include <array>
@@ -38,8 +39,8 @@ constexpr std::array kFamilies = {
     Family{"max.", -1, 2},
     Family{"min.", -1, 2},
     Family{"argm", -1, 2},
-    Family{"linalg_vector_norm", -4, -0.3},
-    Family{"norm", -4, -0.3},
+    Family{"linalg_vector_norm", -4, 0.5},
+    Family{"norm", -4, 0.5},
     Family{"logsumexp", -1},
     Family{"cum", -4},
     Family{"nll_loss", -1},
@@ -84,8 +85,7 @@ auto find(const List& list, std::string_view name, Prefix prefix) {
 }
 
 bool has_kernel(const Signature& signature) {
-  return !signature.operands.empty() && (signature.operands[0].dtype == DType::Float ||
-                                         signature.operands[0].dtype == DType::BFloat16);
+  return !signature.operands.empty() && fits_kernels(signature.operands[0].dtype);
 }
 
 double gain_of_product(const Signature& signature) {
