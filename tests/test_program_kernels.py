@@ -32,6 +32,10 @@ REDUCTIONS: dict[str, Function] = {
     "softmax of columns": lambda x: x.softmax(0),
     "logarithms": lambda x: x.log_softmax(-1),
     "variance": lambda x: x.var(-1),
+    "variance of all": lambda x: x.std(),
+    "variance of channels": lambda x: x.var((0, 2), correction=0),
+    "variance of columns": lambda x: x.var((0, 1)),
+    "variance off zero": lambda x: (x + 8).std(-1),
 }
 
 
@@ -58,7 +62,9 @@ def test_reductions(name: str, dtype: torch.dtype) -> None:
     expect_close(found, REDUCTIONS[name](x.double()), dtype)
 
 
-NUMBERLESS = ["all", "rows", "columns", "largest", "smallest", "softmax", "logarithms"]
+NUMBERLESS = "all rows columns largest smallest softmax logarithms variance".split() + [
+    "variance of channels"
+]
 
 
 @pytest.mark.parametrize("name", NUMBERLESS)
@@ -101,6 +107,11 @@ NORMS: dict[str, Callable[[], nn.Module]] = {
     "without bias": lambda: nn.LayerNorm(71, bias=False),
     "of roots": lambda: nn.RMSNorm(71),
     "of roots, plain": lambda: nn.RMSNorm(71, elementwise_affine=False),
+    "of batches": lambda: nn.BatchNorm1d(37),
+    "of batches, plain": lambda: nn.BatchNorm1d(37, affine=False, track_running_stats=False),
+    "of instances": lambda: nn.InstanceNorm1d(37, affine=True),
+    "of groups": lambda: nn.GroupNorm(37, 37),
+    "of one group": lambda: nn.GroupNorm(1, 37, affine=False),
 }
 
 
@@ -116,7 +127,7 @@ def gradients(module: nn.Module, x: Tensor, device: str, dtype: torch.dtype) -> 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", NORMS)
-def test_norms_of_rows(name: str, dtype: torch.dtype) -> None:
+def test_norms(name: str, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     x = (torch.randn(19, 37, 71) * 2 + 1).to(dtype)
     results = []
@@ -130,6 +141,19 @@ def test_norms_of_rows(name: str, dtype: torch.dtype) -> None:
     for found, wanted in zip(*results, strict=True):
         scale = wanted.abs().max()
         assert (found - wanted).abs().max() <= scale * (1e-5 if dtype == torch.float32 else 2e-2)
+
+
+def test_statistics_of_what_lies_far_from_zero() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(8, 16, 31, 29) + 1000
+    results = []
+    for device in ("xla", "cpu"):
+        norm = nn.BatchNorm2d(16).to(device)
+        y = norm(x.to(device))
+        assert norm.running_mean is not None and norm.running_var is not None
+        results.append([y.detach().cpu(), norm.running_mean.cpu(), norm.running_var.cpu()])
+    for found, wanted in zip(*results, strict=True):
+        torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-3)
 
 
 @pytest.mark.parametrize("mode", ["bilinear", "bicubic"])

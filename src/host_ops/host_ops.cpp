@@ -157,20 +157,28 @@ Matrix matrix_of(ffi::AnyBuffer buffer) {
   return {buffer.untyped_data(), dtype, dims[0], dims[1]};
 }
 
+using DescribeRows = void (*)(Workers&, const Matrix&, float*, float*);
+
+template <DescribeRows describe>
 ffi::Error describe_rows(ffi::ThreadPool pool, ffi::AnyBuffer matrix,
-                         ffi::ResultBuffer<ffi::F32> largest, ffi::ResultBuffer<ffi::F32> sums) {
+                         ffi::ResultBuffer<ffi::F32> first, ffi::ResultBuffer<ffi::F32> second) {
   PoolWorkers workers(pool);
-  return answer("softmax", [&] {
-    exponentials_of_rows(workers, matrix_of(matrix), largest->typed_data(), sums->typed_data());
+  return answer("rows", [&] {
+    describe(workers, matrix_of(matrix), first->typed_data(), second->typed_data());
   });
 }
 
-XLA_FFI_DEFINE_HANDLER(kRowExponentialsHandler, describe_rows,
-                       ffi::Ffi::Bind()
-                           .Ctx<ffi::ThreadPool>()
-                           .Arg<ffi::AnyBuffer>()
-                           .Ret<ffi::Buffer<ffi::F32>>()
-                           .Ret<ffi::Buffer<ffi::F32>>());
+auto description_binding() {
+  return ffi::Ffi::Bind()
+      .Ctx<ffi::ThreadPool>()
+      .Arg<ffi::AnyBuffer>()
+      .Ret<ffi::Buffer<ffi::F32>>()
+      .Ret<ffi::Buffer<ffi::F32>>();
+}
+
+XLA_FFI_DEFINE_HANDLER(kRowExponentialsHandler, describe_rows<&exponentials_of_rows>,
+                       description_binding());
+XLA_FFI_DEFINE_HANDLER(kRowMomentsHandler, describe_rows<&moments_of_rows>, description_binding());
 
 template <bool zero_if_masked>
 ffi::Error find_softmax(ffi::ThreadPool pool, ffi::AnyBuffer matrix,
@@ -203,6 +211,25 @@ XLA_FFI_DEFINE_HANDLER(kRowSoftmaxGradientHandler, find_softmax_gradient,
                            .Arg<ffi::AnyBuffer>()
                            .Arg<ffi::AnyBuffer>()
                            .Ret<ffi::AnyBuffer>());
+
+ffi::Error sum_gradient(ffi::ThreadPool pool, ffi::AnyBuffer gradient, ffi::AnyBuffer input,
+                        ffi::Buffer<ffi::F32> means, ffi::ResultBuffer<ffi::F32> sums,
+                        ffi::ResultBuffer<ffi::F32> products) {
+  PoolWorkers workers(pool);
+  return answer("sums of a gradient", [&] {
+    gradient_sums_of_rows(workers, matrix_of(gradient), matrix_of(input), means.typed_data(),
+                          sums->typed_data(), products->typed_data());
+  });
+}
+
+XLA_FFI_DEFINE_HANDLER(kRowGradientSumsHandler, sum_gradient,
+                       ffi::Ffi::Bind()
+                           .Ctx<ffi::ThreadPool>()
+                           .Arg<ffi::AnyBuffer>()
+                           .Arg<ffi::AnyBuffer>()
+                           .Arg<ffi::Buffer<ffi::F32>>()
+                           .Ret<ffi::Buffer<ffi::F32>>()
+                           .Ret<ffi::Buffer<ffi::F32>>());
 
 using SumMatrix = void (*)(Workers&, const Matrix&, float*);
 
@@ -274,6 +301,8 @@ bool host_calls_available() {
              std::pair(kRowSoftmaxGradientTarget, kRowSoftmaxGradientHandler),
              std::pair(kRowSumsTarget, kRowSumsHandler),
              std::pair(kRowSquaresTarget, kRowSquaresHandler),
+             std::pair(kRowMomentsTarget, kRowMomentsHandler),
+             std::pair(kRowGradientSumsTarget, kRowGradientSumsHandler),
              std::pair(kRowLargestTarget, kRowLargestHandler),
              std::pair(kRowSmallestTarget, kRowSmallestHandler),
              std::pair(kColumnSumsTarget, kColumnSumsHandler),

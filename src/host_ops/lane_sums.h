@@ -58,6 +58,42 @@ class LaneSums {
   std::array<float, kSums> rest_ = {};
 };
 
+// Of each number.
+template <typename T>
+struct NumberTerm {
+  const T* row;
+  template <typename Lanes>
+  TORCH_XLA_INLINE void add(int64_t i, Lanes* sums) const {
+    sums[0] += load_lanes<Lanes>(row + i);
+  }
+  TORCH_XLA_INLINE void add_one(int64_t i, float* sums) const {
+    sums[0] += static_cast<float>(row[i]);
+  }
+};
+
+// Of the square of what lies off the mean.
+template <typename T>
+struct SquareOffTerm {
+  const T* row;
+  float mean;
+  template <typename Lanes>
+  TORCH_XLA_INLINE void add(int64_t i, Lanes* sums) const {
+    const Lanes off = load_lanes<Lanes>(row + i) - mean;
+    sums[0] += off * off;
+  }
+  TORCH_XLA_INLINE void add_one(int64_t i, float* sums) const {
+    const float off = static_cast<float>(row[i]) - mean;
+    sums[0] += off * off;
+  }
+};
+
+template <typename Lanes, typename Term>
+TORCH_XLA_INLINE float sum_of_row(int64_t width, const Term& term) {
+  LaneSums<Lanes, 1> sums;
+  sums.add(width, term);
+  return sums.sum(0);
+}
+
 // Of a weighted gradient (weight: null for ones), and of it with what lies off the mean.
 template <typename T>
 struct GradientTerm {

@@ -82,40 +82,6 @@ class Written {
 };
 
 template <typename T>
-struct Sum {
-  const T* row;
-  template <typename Lanes>
-  TORCH_XLA_INLINE void add(int64_t i, Lanes* sums) const {
-    sums[0] += load_lanes<Lanes>(row + i);
-  }
-  TORCH_XLA_INLINE void add_one(int64_t i, float* sums) const {
-    sums[0] += static_cast<float>(row[i]);
-  }
-};
-
-template <typename T>
-struct SquaresOff {
-  const T* row;
-  float mean;
-  template <typename Lanes>
-  TORCH_XLA_INLINE void add(int64_t i, Lanes* sums) const {
-    const Lanes off = load_lanes<Lanes>(row + i) - mean;
-    sums[0] += off * off;
-  }
-  TORCH_XLA_INLINE void add_one(int64_t i, float* sums) const {
-    const float off = static_cast<float>(row[i]) - mean;
-    sums[0] += off * off;
-  }
-};
-
-template <typename Lanes, typename Term>
-TORCH_XLA_INLINE float sum_of_row(int64_t width, const Term& term) {
-  LaneSums<Lanes, 1> sums;
-  sums.add(width, term);
-  return sums.sum(0);
-}
-
-template <typename T>
 struct NormaliseRows {
   const T* input;
   const float *weight, *bias;
@@ -130,8 +96,8 @@ struct NormaliseRows {
     for (int64_t r = 0; r < rows; ++r) {
       const T* row = input + r * width;
       const auto count = static_cast<float>(width);
-      const float mean = centres ? sum_of_row<Lanes>(width, Sum<T>{row}) / count : 0;
-      const float variance = sum_of_row<Lanes>(width, SquaresOff<T>{row, mean}) / count;
+      const float mean = centres ? sum_of_row<Lanes>(width, NumberTerm<T>{row}) / count : 0;
+      const float variance = sum_of_row<Lanes>(width, SquareOffTerm<T>{row, mean}) / count;
       const float inverse = 1 / __builtin_sqrtf(variance + eps);
       if (means != nullptr) {
         means[r] = mean;

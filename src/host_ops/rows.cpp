@@ -1,5 +1,6 @@
 #include "host_ops/rows.h"
 
+#include "host_ops/lane_sums.h"
 #include "host_ops/row_lanes.h"
 
 namespace torch_xla {
@@ -61,6 +62,64 @@ struct ReducePieces {
         places[piece] =
             static_cast<int32_t>(start) + place_of<Lanes>(results[piece], of_piece, length);
       }
+    }
+  }
+};
+
+struct Moments {
+  float mean, squares;
+};
+
+// Of what two such are of.
+Moments together(Moments x, float count_x, Moments y, float count_y) {
+  const float part = count_y / (count_x + count_y), apart = y.mean - x.mean;
+  return {x.mean + apart * part, x.squares + y.squares + apart * apart * count_x * part};
+}
+
+template <typename T>
+struct MomentsOfRows {
+  static constexpr int64_t kPiece = 1 << 13;  // numbers, which are still near when read again
+  const T* numbers;
+  int64_t rows, columns;
+  float *means, *squares;
+
+  template <typename Lanes>
+  TORCH_XLA_INLINE void run() const {
+    for (int64_t row = 0; row < rows; ++row) {
+      const T* from = numbers + row * columns;
+      Moments found = of_piece<Lanes>(from, std::min(columns, kPiece));
+      for (int64_t i = kPiece; i < columns; i += kPiece) {
+        const int64_t count = std::min(columns - i, kPiece);
+        found = together(found, static_cast<float>(i), of_piece<Lanes>(from + i, count),
+                         static_cast<float>(count));
+      }
+      means[row] = found.mean;
+      squares[row] = found.squares;
+    }
+  }
+
+  template <typename Lanes>
+  TORCH_XLA_INLINE static Moments of_piece(const T* from, int64_t count) {
+    const float mean = sum_of_row<Lanes>(count, NumberTerm<T>{from}) / static_cast<float>(count);
+    return {mean, sum_of_row<Lanes>(count, SquareOffTerm<T>{from, mean})};
+  }
+};
+
+template <typename T>
+struct GradientSumsOfRows {
+  const T *gradient, *input;
+  const float* means;
+  int64_t rows, columns;
+  float *sums, *products;
+
+  template <typename Lanes>
+  TORCH_XLA_INLINE void run() const {
+    for (int64_t row = 0; row < rows; ++row) {
+      LaneSums<Lanes, 2> found;
+      found.add(columns, GradientTerm<T>{gradient + row * columns, input + row * columns, nullptr,
+                                         means[row]});
+      sums[row] = found.sum(0);
+      products[row] = found.sum(1);
     }
   }
 };
@@ -152,6 +211,28 @@ void sums_of_rows(Workers& workers, const Matrix& matrix, float* sums) {
 
 void squares_of_rows(Workers& workers, const Matrix& matrix, float* sums) {
   row_lanes::reduce_rows<row_lanes::SquaresOfRow>(workers, matrix, {sums, nullptr});
+}
+
+void moments_of_rows(Workers& workers, const Matrix& matrix, float* means, float* squares) {
+  row_lanes::with_type(matrix, [&](const auto* numbers) {
+    row_lanes::run_ranges(workers, matrix.rows, matrix.columns, [&](int64_t start, int64_t rows) {
+      with_widest_lanes(row_lanes::MomentsOfRows<std::remove_cvref_t<decltype(*numbers)>>{
+          numbers + start * matrix.columns, rows, matrix.columns, means + start, squares + start});
+    });
+  });
+}
+
+void gradient_sums_of_rows(Workers& workers, const Matrix& gradient, const Matrix& input,
+                           const float* means, float* sums, float* products) {
+  const int64_t columns = gradient.columns;
+  row_lanes::with_type(gradient, [&](const auto* numbers) {
+    using T = std::remove_cvref_t<decltype(*numbers)>;
+    row_lanes::run_ranges(workers, gradient.rows, columns, [&](int64_t start, int64_t rows) {
+      with_widest_lanes(row_lanes::GradientSumsOfRows<T>{
+          numbers + start * columns, static_cast<const T*>(input.numbers) + start * columns,
+          means + start, rows, columns, sums + start, products + start});
+    });
+  });
 }
 
 void largest_of_rows(Workers& workers, const Matrix& matrix, float* largest, int32_t* places) {

@@ -21,6 +21,11 @@ struct Matrix {
 // (null: not asked for) are those of the first such number; columns are counted by int32 then.
 void sums_of_rows(Workers& workers, const Matrix& matrix, float* sums);
 void squares_of_rows(Workers& workers, const Matrix& matrix, float* sums);  // sums of squares
+// `squares`: sums of the squares of what lies off the row's mean.
+void moments_of_rows(Workers& workers, const Matrix& matrix, float* means, float* squares);
+// Of each row of a norm's gradient: its sum, and that of its products with what lies off `means`.
+void gradient_sums_of_rows(Workers& workers, const Matrix& gradient, const Matrix& input,
+                           const float* means, float* sums, float* products);
 void largest_of_rows(Workers& workers, const Matrix& matrix, float* largest, int32_t* places);
 void smallest_of_rows(Workers& workers, const Matrix& matrix, float* smallest, int32_t* places);
 

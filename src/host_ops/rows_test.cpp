@@ -64,6 +64,31 @@ TEST_P(Rows, SumsOfNumbersAndOfSquares) {
   EXPECT_TRUE(torch::allclose(squares.to(torch::kDouble), wide.square().sum(1), 1e-6, 0));
 }
 
+TEST_P(Rows, Moments) {
+  const Tensor x = numbers() + 20, wide = x.to(torch::kDouble);
+  Tensor means = torch::empty({x.size(0)}), squares = torch::empty({x.size(0)});
+  Alone workers;
+  moments_of_rows(workers, matrix_of(x), means.mutable_data_ptr<float>(),
+                  squares.mutable_data_ptr<float>());
+  EXPECT_TRUE(torch::allclose(means.to(torch::kDouble), wide.mean(1), 1e-6, 1e-6));
+  const Tensor wanted = wide.var(1, /*unbiased=*/false) * x.size(1);
+  EXPECT_TRUE(torch::allclose(squares.to(torch::kDouble), wanted, 1e-5, 1e-9));
+}
+
+TEST_P(Rows, SumsOfGradients) {
+  const Tensor x = numbers(), gradient = numbers(), means = torch::randn({x.size(0)});
+  Tensor sums = torch::empty({x.size(0)}), products = torch::empty({x.size(0)});
+  Alone workers;
+  gradient_sums_of_rows(workers, matrix_of(gradient), matrix_of(x), means.const_data_ptr<float>(),
+                        sums.mutable_data_ptr<float>(), products.mutable_data_ptr<float>());
+  const Tensor g = gradient.to(torch::kDouble);
+  const Tensor terms = g * (x.to(torch::kDouble) - means.unsqueeze(1));
+  for (const auto& [found, of] : {std::pair(sums, g), {products, terms}}) {
+    const Tensor error = (found - of.sum(1)).abs() - 1e-6 * of.abs().sum(1);
+    EXPECT_LE(error.max().item<double>(), 0);
+  }
+}
+
 TEST_P(Rows, SoftmaxAndItsGradient) {
   const Tensor x = numbers(), gradient = numbers();
   Tensor softmax = torch::empty_like(x), of_x = torch::empty_like(x);
@@ -128,6 +153,11 @@ TEST(Rows, SumsOfRowsInPieces) {
   squares_of_rows(workers, matrix_of(x), squares.mutable_data_ptr<float>());
   EXPECT_TRUE(torch::allclose(sums.to(torch::kDouble), wide.sum(1), 1e-4, 1e-2));
   EXPECT_TRUE(torch::allclose(squares.to(torch::kDouble), wide.square().sum(1), 1e-6, 0));
+  moments_of_rows(workers, matrix_of(x), sums.mutable_data_ptr<float>(),
+                  squares.mutable_data_ptr<float>());
+  EXPECT_TRUE(torch::allclose(sums.to(torch::kDouble), wide.mean(1), 1e-4, 1e-7));
+  const Tensor wanted = wide.var(1, /*unbiased=*/false) * x.size(1);
+  EXPECT_TRUE(torch::allclose(squares.to(torch::kDouble), wanted, 1e-6, 0));
 }
 
 TEST(Rows, SoftmaxOfWhatIsMasked) {

@@ -47,12 +47,15 @@ inline constexpr const char* kHostCallTarget = "torch_xla_host_op";
 inline constexpr const char* kRandomBitsTarget = "torch_xla_random_bits";
 // (value, others...) -> (the value, in its memory)
 inline constexpr const char* kBehindTarget = "torch_xla_behind";
-// (matrix) -> (largest of each row, sums of exponentials below it), (matrix) -> (sums of columns,
-// of rows or of their squares), (matrix) -> (extremes of rows[, their places, int32]): of float or
-// bfloat16, in float (host_ops/rows.h)
+// (matrix) -> (largest of each row, sums of exponentials below it), (matrix) -> (means of rows,
+// sums of squares off them), (matrix) -> (sums of columns, of rows or of their squares), (matrix)
+// -> (extremes of rows[, their places, int32]): of float or 16 bits, in float (host_ops/rows.h)
 inline constexpr const char* kRowExponentialsTarget = "torch_xla_row_exponentials";
 inline constexpr const char* kRowSumsTarget = "torch_xla_row_sums";
 inline constexpr const char* kRowSquaresTarget = "torch_xla_row_squares";
+inline constexpr const char* kRowMomentsTarget = "torch_xla_row_moments";
+// (gradient, input, means) -> (sums of the gradient's rows, of its products with input - mean)
+inline constexpr const char* kRowGradientSumsTarget = "torch_xla_row_gradient_sums";
 inline constexpr const char* kRowLargestTarget = "torch_xla_row_largest";
 inline constexpr const char* kRowSmallestTarget = "torch_xla_row_smallest";
 // (matrix) -> (softmax of each row), (gradient, softmax) -> (gradient): in their type

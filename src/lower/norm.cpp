@@ -1,6 +1,7 @@
 // Batch, layer, group and RMS norm, forward and backward. Variances are those of centred values
 // (two passes): E[x^2] - E[x]^2 loses the digits PyTorch keeps.
 #include "lower/activation.h"
+#include "lower/graph_lowering.h"
 #include "lower/reduction.h"
 
 #include <algorithm>
@@ -25,25 +26,24 @@ void finish_as(LowerContext& c, size_t i, Expr value) {
   }
 }
 
-struct Moments {
+struct Statistics {
   Expr mean, variance;  // biased
   Expr centred;         // x - mean
 };
 
-// Over all dimensions of `x` but `kept`.
-Moments moments(Expr x, Ints kept) {
-  const Dims& dims = x.value().dims();
+// Of argument `i`, seen as `dims`, over all of them but `kept`.
+Statistics statistics(LowerContext& c, size_t i, DType dtype, Ints dims, Ints kept) {
   Dims reduced;
-  double count = 1;
-  for (int64_t d = 0; d < x.value().rank(); ++d) {
+  for (int64_t d = 0; d < static_cast<int64_t>(dims.size()); ++d) {
     if (std::find(kept.begin(), kept.end(), d) == kept.end()) {
       reduced.push_back(d);
-      count *= static_cast<double>(dims[d]);
     }
   }
-  Expr mean = sum(x, reduced) / count;
-  Expr centred = x - spread(mean, dims, kept);
-  return {mean, sum(square(centred), reduced) / count, centred};
+  Expr x = tensor(c, i, dtype, dims);
+  const Reduction r(x.value(), reduced);
+  const Moments found = moments_of(c, c.b.reshape(c.tensor(i), dims), r);
+  Expr mean(c.b, found.mean), squares(c.b, found.squares);
+  return {mean, squares / static_cast<double>(r.count), x - spread(mean, dims, kept)};
 }
 
 // ---- batch norm -------------------------------------------------------------------------------
@@ -79,7 +79,7 @@ void set_saved(LowerContext& c, size_t i, Expr value) {
   }
 }
 
-void set_running(LowerContext& c, const BatchNormArguments& at, const Moments& batch,
+void set_running(LowerContext& c, const BatchNormArguments& at, const Statistics& batch,
                  double count) {
   DType dtype = batch.mean.value().dtype();
   Expr momentum = number(c, at.momentum, dtype);
@@ -95,17 +95,16 @@ void set_running(LowerContext& c, const BatchNormArguments& at, const Moments& b
 void batch_norm(LowerContext& c, const BatchNormArguments& at) {
   DType dtype = statistics_dtype(c, 0);
   Dims dims = image_dims(c.output(0).sizes);
-  Expr x = tensor(c, 0, dtype, dims);
-  std::optional<Moments> batch;
+  std::optional<Statistics> batch;
   if (at.training) {
-    batch = moments(x, {1});
+    batch = statistics(c, 0, dtype, dims, {1});
   }
   auto running = [&](size_t i) { return tensor(c, at.running_mean + i, dtype, {dims[1]}); };
   Expr mean = batch ? batch->mean : running(0);
   Expr variance = batch ? batch->variance : running(1);
   Expr inverse_deviation = rsqrt(variance + number(c, at.eps, dtype));
 
-  Expr centred = batch ? batch->centred : x - spread(mean, dims, {1});
+  Expr centred = batch ? batch->centred : tensor(c, 0, dtype, dims) - spread(mean, dims, {1});
   Expr scale = spread(inverse_deviation, dims, {1});
   Expr y =
       shifted(scaled(centred * scale, channels(c, 1, dtype, dims)), channels(c, 2, dtype, dims));
@@ -235,7 +234,7 @@ void rows_on_host(LowerContext& c) {
 void lower_layer_norm(LowerContext& c) {
   DType dtype = statistics_dtype(c, 0);
   Dims dims = row_dims(c.output(0).sizes, c.integers(1));
-  Moments row = moments(tensor(c, 0, dtype, dims), {0});
+  Statistics row = statistics(c, 0, dtype, dims, {0});
   Expr inverse_deviation = rsqrt(row.variance + number(c, 4, dtype));
   Expr y = row.centred * spread(inverse_deviation, dims, {0});
   finish_as(c, 0, shifted(scaled(y, columns(c, 2, dtype, dims)), columns(c, 3, dtype, dims)));
@@ -305,7 +304,7 @@ std::optional<Expr> group_channels(LowerContext& c, size_t i, DType dtype, Ints 
 void lower_group_norm(LowerContext& c) {
   DType dtype = statistics_dtype(c, 0);
   Dims dims = group_dims(c, 3);
-  Moments group = moments(tensor(c, 0, dtype, dims), {0, 1});
+  Statistics group = statistics(c, 0, dtype, dims, {0, 1});
   Expr inverse_deviation = rsqrt(group.variance + number(c, 7, dtype));
   Expr y = group.centred * spread(inverse_deviation, dims, {0, 1});
   finish_as(
@@ -313,6 +312,31 @@ void lower_group_norm(LowerContext& c) {
       shifted(scaled(y, group_channels(c, 1, dtype, dims)), group_channels(c, 2, dtype, dims)));
   finish_as(c, 1, group.mean);
   finish_as(c, 2, inverse_deviation);
+}
+
+// Sums over the pixels of a channel: of the gradient, and of it times what is normalised.
+struct ChannelSums {
+  Expr gradient, projection;
+};
+
+ChannelSums channel_sums(LowerContext& c, Ints dims, Expr grad, Expr normalized) {
+  Builder& b = c.b;
+  const bool alike = c.tensor(0).dtype() == c.tensor(1).dtype();
+  const std::optional<Val> gradient = matrix_for_host(c, c.tensor(0), dims[3]),
+                           input = matrix_for_host(c, c.tensor(1), dims[3]);
+  if (!alike || !gradient || !input) {
+    return {sum(grad, {3}), sum(grad * normalized, {3})};
+  }
+  const Dims channels(dims.begin(), dims.end() - 1);
+  auto per_channel = [&](size_t i) {
+    return spread(tensor(c, i, DType::Float, {dims[0], dims[1]}), channels, {0, 1});
+  };
+  const TensorType type{DType::Float, {gradient->dim(0)}};
+  const Val means = b.reshape(per_channel(2).value(), {gradient->dim(0)});
+  const Vals found = b.custom_call(kRowGradientSumsTarget, {*gradient, *input, means}, {type, type},
+                                   "", /*may_fail=*/false);
+  Expr sums(b, b.reshape(found[0], channels)), products(b, b.reshape(found[1], channels));
+  return {sums, products * per_channel(3)};
 }
 
 // native_group_norm_backward(grad_out, input, mean, rstd, weight, N, C, HxW, group, output_mask)
@@ -326,8 +350,7 @@ void lower_group_norm_backward(LowerContext& c) {
   };
   Expr grad = tensor(c, 0, dtype, dims), inverse_deviation = per_group(3);
   Expr normalized = (tensor(c, 1, dtype, dims) - per_group(2)) * inverse_deviation;
-  Expr channel_grad = sum(grad, {3});
-  Expr channel_projection = sum(grad * normalized, {3});
+  const ChannelSums channel = channel_sums(c, dims, grad, normalized);
   auto group_mean = [&](Expr per_channel) {
     std::optional<Expr> weight;
     if (!c.is_none(4)) {
@@ -337,10 +360,10 @@ void lower_group_norm_backward(LowerContext& c) {
   };
   Expr weighted = scaled(grad, group_channels(c, 4, dtype, dims));
   finish_as(c, 0,
-            inverse_deviation * (weighted - group_mean(channel_grad) -
-                                 normalized * group_mean(channel_projection)));
-  finish_as(c, 1, sum(channel_projection, {0}));
-  finish_as(c, 2, sum(channel_grad, {0}));
+            inverse_deviation * (weighted - group_mean(channel.gradient) -
+                                 normalized * group_mean(channel.projection)));
+  finish_as(c, 1, sum(channel.projection, {0}));
+  finish_as(c, 2, sum(channel.gradient, {0}));
 }
 
 }  // namespace

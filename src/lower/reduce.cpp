@@ -208,30 +208,17 @@ void lower_truth_dim(LowerContext& c) {
 
 // ---- moments and norms --------------------------------------------------------------------------
 
-struct Variance {
-  Val mean, variance;
-};
-
-Variance variance_of(LowerContext& c, const Reduction& r, double correction) {
-  Builder& b = c.b;
-  double count = static_cast<double>(r.count);
-  Val mean = b.div(sum_of(c, r), b.scalar_like(r.x, count));
-  Val centred = b.sub(r.x, r.spread_back(b, mean));
-  Val squares = c10::isComplexType(r.x.dtype()) ? b.add(b.mul(b.real(centred), b.real(centred)),
-                                                        b.mul(b.imag(centred), b.imag(centred)))
-                                                : b.mul(centred, centred);
-  Val total = sum_of(c, Reduction(squares, r.dims));
-  return {mean, b.div(total, b.scalar_like(total, std::max(0.0, count - correction)))};
-}
-
 // var.correction(self, dim?, *, correction, keepdim)
 template <bool kRoot, bool kMean>
 void lower_variance(LowerContext& c) {
   DType dtype = compute_dtype(c.tensor(0).dtype());
   Val x = c.tensor_as(0, dtype);
   double correction = c.is_none(2) ? 1.0 : c.static_number(2).to_double();
-  Variance m = variance_of(c, Reduction(x, dims_argument(c, x, 1)), correction);
-  set_reduced(c, 0, kRoot ? c.b.unary("sqrt", m.variance) : m.variance);
+  const Reduction r(x, dims_argument(c, x, 1));
+  const Moments m = moments_of(c, c.tensor(0), r);
+  const double degrees = std::max(0.0, static_cast<double>(r.count) - correction);
+  Val variance = c.b.div(m.squares, c.b.scalar_like(m.squares, degrees));
+  set_reduced(c, 0, kRoot ? c.b.unary("sqrt", variance) : variance);
   if (kMean) {
     set_reduced(c, 1, m.mean);
   }

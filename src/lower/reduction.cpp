@@ -83,6 +83,34 @@ std::optional<Val> sum_on_host(LowerContext& c, const Reduction& r) {
   return sum_of_rows_on_host(c, r, kRowSumsTarget);
 }
 
+Val mean_of(LowerContext& c, const Reduction& r) {
+  return c.b.div(sum_of(c, r), c.b.scalar_like(r.x, static_cast<double>(r.count)));
+}
+
+// Of rows, then of all that are taken together: as many numbers each.
+std::optional<Moments> moments_on_host(LowerContext& c, const Reduction& r) {
+  Builder& b = c.b;
+  const size_t behind = count_behind(r);
+  const Ints dims(r.x.dims()), outside = dims.slice(0, dims.size() - behind);
+  const int64_t columns = product(dims.slice(outside.size()));
+  const std::optional<Val> rows =
+      behind == 0 || columns == 0 ? std::nullopt : matrix_for_host(c, r.x, columns);
+  if (!rows) {
+    return std::nullopt;
+  }
+  const TensorType type{DType::Float, {rows->dim(0)}};
+  const Vals found =
+      b.custom_call(kRowMomentsTarget, {*rows}, {type, type}, "", /*may_fail=*/false);
+  Val means = b.reshape(found[0], outside), squares = b.reshape(found[1], outside);
+  if (behind == r.dims.size()) {
+    return Moments{means, squares};
+  }
+  const Reduction rest(means, Dims(r.dims.begin(), r.dims.end() - behind));
+  Val mean = mean_of(c, rest), off = b.sub(means, rest.spread_back(b, mean));
+  Val between = b.mul(b.mul(off, off), b.scalar_like(off, static_cast<double>(columns)));
+  return Moments{mean, sum_of(c, Reduction(b.add(squares, between), rest.dims))};
+}
+
 }  // namespace
 
 Val sum_of(LowerContext& c, const Reduction& r) {
@@ -106,6 +134,20 @@ Val sum_of_squares(LowerContext& c, Val given, const Reduction& r) {
           ? sum_of_rows_on_host(c, Reduction(given, r.dims), kRowSquaresTarget)
           : std::nullopt;
   return sum ? *sum : sum_of(c, Reduction(c.b.mul(r.x, r.x), r.dims));
+}
+
+Moments moments_of(LowerContext& c, Val given, const Reduction& r) {
+  Builder& b = c.b;
+  if (r.x.dtype() == DType::Float) {
+    if (const std::optional<Moments> found = moments_on_host(c, Reduction(given, r.dims))) {
+      return *found;
+    }
+  }
+  Val mean = mean_of(c, r), off = b.sub(r.x, r.spread_back(b, mean));
+  Val squares = c10::isComplexType(off.dtype())
+                    ? b.add(b.mul(b.real(off), b.real(off)), b.mul(b.imag(off), b.imag(off)))
+                    : b.mul(off, off);
+  return {mean, sum_of(c, Reduction(squares, r.dims))};
 }
 
 std::optional<Val> extreme_on_host(LowerContext& c, const Reduction& r, bool largest) {

@@ -40,6 +40,13 @@ Val sum_of(LowerContext& c, const Reduction& r);
 Val sum_of_narrow(LowerContext& c, Val given, const Reduction& r);
 Val sum_of_squares(LowerContext& c, Val given, const Reduction& r);
 
+// What a reduction takes together: its mean, and the sum of the squares of what lies off it.
+struct Moments {
+  Val mean, squares;
+};
+// `given` are the numbers of `r` before they were widened.
+Moments moments_of(LowerContext& c, Val given, const Reduction& r);
+
 // Of numbers without NaN.
 Val extreme(LowerContext& c, Val x, Dims dims, bool largest);
 // The same where a kernel of ours is faster, and NaN wins over every number.
