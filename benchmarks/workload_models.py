@@ -154,6 +154,37 @@ class InvertedResidual(nn.Module):
         return x + out if self.keeps else out
 
 
+class DenseLayer(nn.Module):
+    """Its input, and a little more."""
+
+    def __init__(self, channels: int, growth: int):
+        super().__init__()
+        self.grow = nn.Sequential(
+            nn.BatchNorm2d(channels),
+            nn.ReLU(),
+            nn.Conv2d(channels, 4 * growth, 1, bias=False),
+            nn.BatchNorm2d(4 * growth),
+            nn.ReLU(),
+            nn.Conv2d(4 * growth, growth, 3, padding=1, bias=False),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([x, self.grow(x)], 1)
+
+
+def dense(growth: int = 32) -> nn.Module:
+    """Layers that see what all before them found: as much normalised as convolved."""
+    layers: list[nn.Module] = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.MaxPool2d(3, 2, 1)]
+    channels = 64
+    for count in (6, 8):
+        for _ in range(count):
+            layers.append(DenseLayer(channels, growth))
+            channels += growth
+        layers += [nn.Conv2d(channels, channels // 2, 1, bias=False), nn.AvgPool2d(2)]
+        channels //= 2
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 1000))
+
+
 def mobile() -> nn.Module:
     """Convolutions by channels, as in networks for phones."""
     stages = [(16, 24, 3, 2), (24, 24, 3, 1), (24, 40, 5, 2), (40, 40, 5, 1), (40, 80, 3, 2),

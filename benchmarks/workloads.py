@@ -120,6 +120,10 @@ def mobile() -> tuple[nn.Module, Batch]:
     return workload_models.mobile(), images(8, 112)
 
 
+def dense() -> tuple[nn.Module, Batch]:
+    return workload_models.dense(), images(8, 112)
+
+
 def gru() -> tuple[nn.Module, Batch]:
     words = torch.randint(4000, (16, 48))
     return Tagger(), (words, words % 32)
@@ -184,6 +188,7 @@ MODELS: dict[str, Callable[[], tuple[nn.Module, Batch]]] = {
     "bert": bert,
     "unet": unet,
     "mobile": mobile,
+    "dense": dense,
     "gru": gru,
     "recommender": recommender,
     "graph": graph,
