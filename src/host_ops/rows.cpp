@@ -179,8 +179,8 @@ void reduce_pieces(Workers& workers, const Matrix& matrix, const T* numbers, int
 
 template <typename How>
 void reduce_rows(Workers& workers, const Matrix& matrix, Found of_rows) {
-  with_type(matrix, [&](const auto* numbers) {
-    constexpr int64_t kPiece = ReducePieces<How, std::remove_cvref_t<decltype(*numbers)>>::kPiece;
+  with_type(matrix, [&]<typename T>(const T* numbers) {
+    constexpr int64_t kPiece = ReducePieces<How, T>::kPiece;
     const int64_t of_row = (matrix.columns + kPiece - 1) / kPiece;
     if (of_row == 1) {
       return reduce_pieces<How>(workers, matrix, numbers, of_row, of_rows);
@@ -214,9 +214,9 @@ void squares_of_rows(Workers& workers, const Matrix& matrix, float* sums) {
 }
 
 void moments_of_rows(Workers& workers, const Matrix& matrix, float* means, float* squares) {
-  row_lanes::with_type(matrix, [&](const auto* numbers) {
+  row_lanes::with_type(matrix, [&]<typename T>(const T* numbers) {
     row_lanes::run_ranges(workers, matrix.rows, matrix.columns, [&](int64_t start, int64_t rows) {
-      with_widest_lanes(row_lanes::MomentsOfRows<std::remove_cvref_t<decltype(*numbers)>>{
+      with_widest_lanes(row_lanes::MomentsOfRows<T>{
           numbers + start * matrix.columns, rows, matrix.columns, means + start, squares + start});
     });
   });
@@ -225,8 +225,7 @@ void moments_of_rows(Workers& workers, const Matrix& matrix, float* means, float
 void gradient_sums_of_rows(Workers& workers, const Matrix& gradient, const Matrix& input,
                            const float* means, float* sums, float* products) {
   const int64_t columns = gradient.columns;
-  row_lanes::with_type(gradient, [&](const auto* numbers) {
-    using T = std::remove_cvref_t<decltype(*numbers)>;
+  row_lanes::with_type(gradient, [&]<typename T>(const T* numbers) {
     row_lanes::run_ranges(workers, gradient.rows, columns, [&](int64_t start, int64_t rows) {
       with_widest_lanes(row_lanes::GradientSumsOfRows<T>{
           numbers + start * columns, static_cast<const T*>(input.numbers) + start * columns,
@@ -253,13 +252,13 @@ void sums_of_columns(Workers& workers, const Matrix& matrix, float* sums) {
   const int64_t length = std::max(kFewestRows, kNumbers / columns);
   const int64_t blocks = (matrix.rows + length - 1) / length;
   std::vector<float> of_blocks(static_cast<size_t>(blocks * columns), 0.0f);
-  row_lanes::with_type(matrix, [&](const auto* numbers) {
-    using Block = row_lanes::AddRows<std::remove_cvref_t<decltype(*numbers)>>;
+  row_lanes::with_type(matrix, [&]<typename T>(const T* numbers) {
     row_lanes::run_ranges(workers, blocks, length * columns, [&](int64_t first, int64_t count) {
       for (int64_t block = first; block < first + count; ++block) {
         const int64_t start = block * length;
-        with_widest_lanes(Block{numbers + start * columns, std::min(length, matrix.rows - start),
-                                columns, of_blocks.data() + block * columns});
+        with_widest_lanes(row_lanes::AddRows<T>{numbers + start * columns,
+                                                std::min(length, matrix.rows - start), columns,
+                                                of_blocks.data() + block * columns});
       }
     });
   });

@@ -136,9 +136,9 @@ struct SoftmaxGradientOfRows {
 }  // namespace row_lanes
 
 void exponentials_of_rows(Workers& workers, const Matrix& matrix, float* largest, float* sums) {
-  row_lanes::with_type(matrix, [&](const auto* numbers) {
+  row_lanes::with_type(matrix, [&]<typename T>(const T* numbers) {
     row_lanes::run_ranges(workers, matrix.rows, matrix.columns, [&](int64_t start, int64_t rows) {
-      with_widest_lanes(row_lanes::ExponentialsOfRows<std::remove_cvref_t<decltype(*numbers)>>{
+      with_widest_lanes(row_lanes::ExponentialsOfRows<T>{
           numbers + start * matrix.columns, rows, matrix.columns, largest + start, sums + start});
     });
   });
@@ -146,8 +146,7 @@ void exponentials_of_rows(Workers& workers, const Matrix& matrix, float* largest
 
 void softmax_of_rows(Workers& workers, const Matrix& matrix, bool zero_if_masked, void* results) {
   const int64_t columns = matrix.columns;
-  row_lanes::with_type(matrix, [&](const auto* numbers) {
-    using T = std::remove_cvref_t<decltype(*numbers)>;
+  row_lanes::with_type(matrix, [&]<typename T>(const T* numbers) {
     row_lanes::run_ranges(workers, matrix.rows, columns, [&](int64_t start, int64_t rows) {
       std::vector<float> powers(static_cast<size_t>(columns));
       with_widest_lanes(row_lanes::SoftmaxOfRows<T>{numbers + start * columns, rows, columns,
@@ -160,8 +159,7 @@ void softmax_of_rows(Workers& workers, const Matrix& matrix, bool zero_if_masked
 void softmax_gradient_of_rows(Workers& workers, const Matrix& gradient, const Matrix& softmax,
                               void* results) {
   const int64_t columns = gradient.columns;
-  row_lanes::with_type(gradient, [&](const auto* numbers) {
-    using T = std::remove_cvref_t<decltype(*numbers)>;
+  row_lanes::with_type(gradient, [&]<typename T>(const T* numbers) {
     row_lanes::run_ranges(workers, gradient.rows, columns, [&](int64_t start, int64_t rows) {
       const int64_t first = start * columns;
       with_widest_lanes(row_lanes::SoftmaxGradientOfRows<T>{
