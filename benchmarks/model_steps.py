@@ -1,5 +1,6 @@
-"""Training steps of many tiny models (`dev/tiny_models`: transformers, timm, diffusers) from a
-process that has not met them: finds what is slow of what nobody here wrote.
+"""Training steps of many models (`dev/sample_models`: transformers, timm, diffusers; tiny, or in
+the size that people have) from a process that has not met them, with nothing on disk: finds what
+is slow of what nobody here wrote.
 
 In each round CPU eager and xla have a process of their own, which trains model after model for some
 steps with AdamW, new data and a read of the loss at each. They take turns, model by model; the one
@@ -16,6 +17,7 @@ import signal
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from collections import defaultdict
@@ -27,11 +29,11 @@ from timing import ONLY_WHAT_IS_IMPORTED
 sys.path.insert(0, str(Path(__file__).parents[1] / "dev"))
 
 
-def train(name: str, device: str, steps: int) -> list[float]:
-    import tiny_models
+def train(name: str, device: str, steps: int, scale: str) -> list[float]:
+    import sample_models
     import torch
 
-    case = tiny_models.case(name)
+    case = sample_models.case(name, sample_models.SCALES[scale])
     generator = torch.Generator().manual_seed(1)
     model = case.model.to(device).train()
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-4)
@@ -41,7 +43,7 @@ def train(name: str, device: str, steps: int) -> list[float]:
         start = time.perf_counter()
         inputs = torch.utils._pytree.tree_map_only(torch.Tensor, lambda t: t.to(device), given)
         optimizer.zero_grad()
-        loss = tiny_models.loss_of(tiny_models.leaves(model(**inputs)), device)
+        loss = sample_models.loss_of(sample_models.leaves(model(**inputs)), device)
         loss.backward()
         optimizer.step()
         if device == "xla":
@@ -51,7 +53,7 @@ def train(name: str, device: str, steps: int) -> list[float]:
     return seconds
 
 
-def work(device: str, steps: int) -> None:
+def work(device: str, steps: int, scale: str) -> None:
     """Reads models' names, and answers with the seconds of their steps or why there are none."""
     warnings.filterwarnings("ignore")
     logging.disable(logging.WARNING)
@@ -59,11 +61,11 @@ def work(device: str, steps: int) -> None:
     os.dup2(2, 1)  # models print, too
     if device == "xla":
         import torch_xla  # noqa: F401
-    import tiny_models  # noqa: F401
+    import sample_models  # noqa: F401
 
     for line in sys.stdin:
         try:
-            answer: Any = train(line.strip(), device, steps)
+            answer: Any = train(line.strip(), device, steps, scale)
         except Exception as problem:
             answer = f"{type(problem).__name__}: {str(problem)[:200]}"
         print(json.dumps(answer), file=answers, flush=True)
@@ -72,10 +74,13 @@ def work(device: str, steps: int) -> None:
 class Contender:
     """A process that runs only while it is asked."""
 
-    def __init__(self, device: str, steps: int) -> None:
+    def __init__(self, device: str, steps: int, scale: str) -> None:
+        cache = tempfile.mkdtemp(prefix="model_steps_")
         self.process = subprocess.Popen(
-            [sys.executable, __file__, "--worker", device, "--steps", str(steps)],
-            env={**os.environ, **ONLY_WHAT_IS_IMPORTED, "HF_HUB_OFFLINE": "1"}, text=True,
+            [sys.executable, __file__, "--worker", device, "--steps", str(steps),
+             "--scale", scale],
+            env={**os.environ, **ONLY_WHAT_IS_IMPORTED, "HF_HUB_OFFLINE": "1",
+                 "TORCH_XLA_CACHE_DIR": cache}, text=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         self.process.send_signal(signal.SIGSTOP)
@@ -101,39 +106,44 @@ def ratios(found: list[float], reference: list[float]) -> tuple[float, float, fl
     return sum(found) / sum(reference), found[0] / reference[0], later
 
 
-def measure(names: list[str], steps: int, rounds: int) -> dict[str, list[tuple[float, ...]]]:
-    """Each model's ratios in every round. What does not train on the CPU is left out."""
+def measure(
+    names: list[str], steps: int, rounds: int, scale: str
+) -> dict[str, list[tuple[float, ...]]]:
+    """Each model's ratios in every round, of those that train on the CPU."""
     rows = defaultdict(list)
     for number in range(rounds):
-        with Contender("cpu", steps) as cpu, Contender("xla", steps) as xla:
+        with Contender("cpu", steps, scale) as cpu, Contender("xla", steps, scale) as xla:
             for name in names:
                 turns = [cpu, xla] if number % 2 == 0 else [xla, cpu]
                 answers = {turn: turn.ask(name) for turn in turns}
                 if isinstance(answers[cpu], str):
-                    continue
-                if isinstance(answers[xla], str):
+                    print(f"{name} is left out: {answers[cpu]}", flush=True)
+                elif isinstance(answers[xla], str):
                     print(f"{name} fails: {answers[xla]}", flush=True)
-                    continue
-                rows[name].append(ratios(answers[xla], answers[cpu]))
+                else:
+                    rows[name].append(ratios(answers[xla], answers[cpu]))
     return rows
 
 
 def main() -> None:
-    import tiny_models
+    import sample_models
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", help="models; all by default")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
+    parser.add_argument("--scale", choices=sample_models.SCALES, default="tiny")
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--every", type=int, default=1, help="only each nth model")
     parser.add_argument("--worst", type=int, default=10, help="how many models to list")
     options = parser.parse_args()
     if options.worker:
-        work(options.worker, options.steps)
+        work(options.worker, options.steps, options.scale)
         return
-    names = options.names or tiny_models.names()[:: options.every]
-    rows = measure(names, options.steps, options.rounds)
+    names = (
+        options.names or sample_models.names(sample_models.SCALES[options.scale])[:: options.every]
+    )
+    rows = measure(names, options.steps, options.rounds, options.scale)
     medians = {
         name: tuple(map(statistics.median, zip(*of, strict=True))) for name, of in rows.items()
     }

@@ -104,13 +104,24 @@ def measure(workload: str, names: list[str], rounds: int) -> dict[str, dict[str,
     return result
 
 
+def workload(name: str) -> str:
+    from workloads import NAMES
+
+    if name not in NAMES and "/" not in name:
+        raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(NAMES)}")
+    return name
+
+
 def main() -> None:
     from workloads import NAMES
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--only", nargs="*", default=NAMES, choices=NAMES, metavar="WORKLOAD")
+    parser.add_argument(
+        "--only", nargs="*", default=NAMES, type=workload, metavar="WORKLOAD",
+        help="also timm/resnet18, transformers/bert, ... (dev/sample_models) where these are",
+    )  # fmt: skip
     parser.add_argument("--contenders", nargs="*", default=list(CONTENDERS), choices=CONTENDERS)
     parser.add_argument("--json", help="write the figures to this file")
     options = parser.parse_args()

@@ -199,8 +199,13 @@ LOSSES: dict[str, Loss] = {"unet": F.mse_loss, "regression": F.mse_loss}
 
 
 def make(name: str) -> Callable[..., Step]:
-    """`name`: a model, "decoder bf16" (autocast), "decoder inference" or "decode"."""
+    """`name`: a model, "decoder bf16" (autocast), "decoder inference", "decode", or a library's:
+    "timm/resnet18", "transformers/bert bf16"."""
     model, _, kind = name.partition(" ")
+    if "/" in model:
+        from library_models import library_model
+
+        return functools.partial(library_model, model, kind)
     if model == "decode":
         return functools.partial(decoding, dtype=torch.bfloat16 if kind else torch.float32)
     built, batch = MODELS[model]()

@@ -1,4 +1,4 @@
-"""Tiny random models of transformers with inputs, from shrunken configurations, for dev/models."""
+"""Small random models of transformers with inputs, from shrunken configurations."""
 
 import functools
 import inspect
@@ -9,11 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from .case import BATCH, IMAGE, Case, Inputs
-
-TOKENS, VOCABULARY = 16, 128
-PARAMETERS = 12_000_000  # of what is still called tiny
-
+from .case import Case, Inputs, Scale
 
 # Which head stands for an architecture: the first of these that it has.
 HEADS = (
@@ -42,10 +38,11 @@ def transformers_names() -> list[str]:
     return sorted(name for name in CONFIG_MAPPING_NAMES if not name.endswith(parts))
 
 
-# What a setting becomes, by the end of its name; the first that matches.
-COUNTS: tuple[tuple[tuple[str, ...], int], ...] = (
+# What a setting becomes, by the end of its name: a number, or the scale's; the first that matches.
+Rules = tuple[tuple[tuple[str, ...], int | str], ...]
+COUNTS: Rules = (
     (("num_layers", "layers", "n_layer", "depth", "num_blocks"), 2),
-    (("vocab_size", "num_embeddings"), VOCABULARY),
+    (("vocab_size", "num_embeddings"), "vocabulary"),
     (
         (
             "max_position_embeddings",
@@ -54,18 +51,18 @@ COUNTS: tuple[tuple[tuple[str, ...], int], ...] = (
             "max_target_positions",
             "n_ctx",
         ),
-        64,
+        "positions",
     ),
-    (("image_size", "img_size"), IMAGE),
+    (("image_size", "img_size"), "image"),
     (("num_experts", "num_local_experts", "n_routed_experts"), 4),
     (("num_experts_per_tok",), 2),
-    (("num_queries",), 10),
+    (("num_queries",), "queries"),
 )
-WIDTHS: tuple[tuple[tuple[str, ...], int], ...] = (
+WIDTHS: Rules = (
     (("n_head_kv",), 2),
-    (("heads", "n_head", "num_heads", "head_count"), 4),
-    (("head_dim", "d_kv", "head_size", "key_length", "rotary_dim"), 8),
-    (("ffn_dim", "intermediate_size", "d_ff", "n_inner", "ffn_hidden_size", "mlp_dim"), 64),
+    (("heads", "n_head", "num_heads", "head_count"), "heads"),
+    (("head_dim", "d_kv", "head_size", "key_length", "rotary_dim"), "head"),
+    (("ffn_dim", "intermediate_size", "d_ff", "n_inner", "ffn_hidden_size", "mlp_dim"), "inner"),
     (
         (
             "hidden_size",
@@ -77,7 +74,7 @@ WIDTHS: tuple[tuple[tuple[str, ...], int], ...] = (
             "projection_dim",
             "dim",
         ),
-        32,
+        "width",
     ),
 )
 # These follow from others, such as the number of layers.
@@ -86,16 +83,28 @@ DERIVED = frozenset(
     "out_indices stage_names"
     "per_layer_config mrope_section no_rope_layers mlp_only_layers feature_size".split()
 )
-OVERRIDES: dict[str, dict[str, Any]] = {
-    name: {"prediction_length": 4, "context_length": 12, "num_time_features": 2}
-    for name in ("informer", "autoformer", "time_series_transformer")
-} | {"mamba2": {"num_heads": 8, "head_dim": 8, "hidden_size": 32, "state_size": 16, "n_groups": 1}}
+SERIES = {"prediction_length": 4, "context_length": 12, "num_time_features": 2}
 
 
-def shrink(settings: dict[str, Any], tokens: Iterator[int], widths: bool) -> dict[str, Any]:
+def overrides(name: str, scale: Scale) -> dict[str, Any]:
+    """What does not follow from a setting's name."""
+    if name in ("informer", "autoformer", "time_series_transformer"):
+        return SERIES
+    if name == "mamba2":
+        heads, head = 2 * scale.width // scale.head, scale.head
+        widths = {"hidden_size": scale.width, "state_size": 16}
+        return {"num_heads": heads, "head_dim": head, "n_groups": 1, **widths}
+    return {}
+
+
+def shrink(
+    settings: dict[str, Any], scale: Scale, tokens: Iterator[int], widths: bool
+) -> dict[str, Any]:
     small: dict[str, Any] = {}
     if "rope_theta" in settings and widths:
-        small["mrope_section"] = [2, 1, 1]  # of those that have one
+        small["mrope_section"] = [
+            scale.head // part for part in (4, 8, 8)
+        ]  # of those that have one
     for name, value in settings.items():
         if name == "use_cache":
             small[name] = False
@@ -108,42 +117,43 @@ def shrink(settings: dict[str, Any], tokens: Iterator[int], widths: bool) -> dic
         elif name in DERIVED:
             continue
         elif isinstance(value, dict):
-            small[name] = shrink(value, tokens, widths)
+            small[name] = shrink(value, scale, tokens, widths)
         elif isinstance(value, list) and name in ("num_heads", "num_attention_heads"):
             small[name] = [min(v, 2) if isinstance(v, int) else v for v in value]
         elif isinstance(value, list) and name in ("depths", "num_blocks", "layer_depths"):
             small[name] = [min(v, 2) if isinstance(v, int) else v for v in value]
         elif name.endswith(("num_key_value_heads", "num_kv_heads")) and widths:
-            small[name] = 4 if value == settings.get("num_attention_heads") else 2
-        elif isinstance(value, int) and (size := size_of(name, widths)) is not None:
+            small[name] = scale.heads if value == settings.get("num_attention_heads") else 2
+        elif isinstance(value, int) and (size := size_of(name, scale, widths)) is not None:
             small[name] = min(value, size)
         else:
             small[name] = value
     return small
 
 
-def size_of(name: str, widths: bool) -> int | None:
+def size_of(name: str, scale: Scale, widths: bool) -> int | None:
     rules = COUNTS + WIDTHS if widths else COUNTS
-    return next((size for ends, size in rules if name.endswith(ends)), None)
+    size = next((size for ends, size in rules if name.endswith(ends)), None)
+    return getattr(scale, size) if isinstance(size, str) else size
 
 
-def transformers_case(name: str) -> Case:
+def transformers_case(name: str, scale: Scale) -> Case:
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
     problems = []
     for widths in (True, False):
         try:
             config_class = CONFIG_MAPPING[name]
-            tokens = itertools.count(100)
-            settings = shrink(config_class().to_dict(), tokens, widths)
-            config = config_class.from_dict(settings | OVERRIDES.get(name, {}))
+            tokens = itertools.count(scale.words)
+            settings = shrink(config_class().to_dict(), scale, tokens, widths)
+            config = config_class.from_dict(settings | overrides(name, scale))
             if (
                 getattr(config, "is_encoder_decoder", False)
                 and getattr(config, "decoder_start_token_id", None) is None
             ):
                 config.decoder_start_token_id = config.pad_token_id = 0
             for model_class in classes_of(name):
-                return transformers_model(model_class, config)
+                return transformers_model(model_class, config, scale)
         except Exception as problem:
             problems.append(f"{type(problem).__name__}: {problem}")
     raise ValueError(" / ".join(problems))
@@ -160,15 +170,15 @@ def classes_of(name: str) -> Iterator[type[nn.Module]]:
             yield getattr(transformers, found)
 
 
-def transformers_model(model_class: type[nn.Module], config: Any) -> Case:
+def transformers_model(model_class: type[nn.Module], config: Any, scale: Scale) -> Case:
     with torch.device("meta"):
         size = sum(p.numel() for p in model_class(config).parameters())
-    if size > PARAMETERS:
+    if size > scale.parameters:
         raise ValueError(f"{size / 1e6:.0f} million parameters")
     torch.manual_seed(0)
     model = model_class(config)
     problems = []
-    for inputs in transformers_inputs(model, config):
+    for inputs in transformers_inputs(model, config, scale):
         try:
             with torch.no_grad():
                 model(**inputs(torch.Generator().manual_seed(0)))
@@ -196,10 +206,6 @@ def image_of(config: Any) -> tuple[int, ...]:
     )
 
 
-def ids(generator: torch.Generator, vocabulary: int, length: int = TOKENS) -> torch.Tensor:
-    return torch.randint(3, min(vocabulary, 100), (BATCH, length), generator=generator)
-
-
 @functools.cache
 def image_tokens(model: nn.Module, *shape: int) -> torch.Tensor:
     """As many as the model makes features of an image of this shape: they stand before the text."""
@@ -207,29 +213,33 @@ def image_tokens(model: nn.Module, *shape: int) -> torch.Tensor:
         features = model.get_image_features(pixel_values=torch.zeros(shape))
     features = getattr(features, "pooler_output", features)
     features = features[0] if isinstance(features, list | tuple) else features
-    count = features.shape[:-1].numel() // (BATCH if features.dim() > 2 else 1)
+    count = features.shape[:-1].numel() // (shape[0] if features.dim() > 2 else 1)
     token = next(
         value
         for name in ("image_token_id", "image_token_index", "media_token_id")
         if (value := getattr(model.config, name, None)) is not None
     )
-    return torch.full((BATCH, count), token)
+    return torch.full((shape[0], count), token)
 
 
-def transformers_inputs(model: nn.Module, config: Any) -> Iterator[Inputs]:
+def transformers_inputs(model: nn.Module, config: Any, scale: Scale) -> Iterator[Inputs]:
     accepts = inspect.signature(model.forward).parameters
     text = config.get_text_config()
     vocabulary = (
-        getattr(text, "vocab_size", None) or getattr(config, "vocab_size", None) or VOCABULARY
+        getattr(text, "vocab_size", None) or getattr(config, "vocab_size", None) or scale.vocabulary
     )
+    batch = scale.batch
     labelled = type(model).__name__.endswith(("LM", "ForConditionalGeneration", "ForCausalLM"))
 
+    def ids(g: torch.Generator) -> torch.Tensor:
+        return torch.randint(3, min(vocabulary, scale.words), (batch, scale.tokens), generator=g)
+
     def words(g: torch.Generator) -> dict[str, Any]:
-        found = {"input_ids": ids(g, vocabulary)}
+        found = {"input_ids": ids(g)}
         if "labels" in accepts and labelled:
             found["labels"] = found["input_ids"]
         elif "decoder_input_ids" in accepts:
-            found["decoder_input_ids"] = ids(g, vocabulary)
+            found["decoder_input_ids"] = ids(g)
         return found
 
     def decoded(g: torch.Generator) -> dict[str, Any]:
@@ -238,39 +248,39 @@ def transformers_inputs(model: nn.Module, config: Any) -> Iterator[Inputs]:
             for n in ("decoder_input_ids", "labels")
             if n in accepts and (n != "labels" or labelled)
         ][-1:]
-        return {name: ids(g, vocabulary) for name in names}
+        return {name: ids(g) for name in names}
 
     def pixels(g: torch.Generator) -> dict[str, Any]:
-        return {"pixel_values": torch.randn(BATCH, *image_of(config), generator=g)}
+        return {"pixel_values": torch.randn(batch, *image_of(config), generator=g)}
 
     def words_and_images(g: torch.Generator) -> dict[str, Any]:
         images = pixels(g)
         front = image_tokens(model, *images["pixel_values"].shape)
-        both = torch.cat([front, ids(g, vocabulary)], 1)
+        both = torch.cat([front, ids(g)], 1)
         return images | {"input_ids": both} | ({"labels": both} if "labels" in accepts else {})
 
     def several_images(g: torch.Generator) -> dict[str, Any]:
-        images = {"pixel_values": torch.randn(BATCH, 1, *image_of(config), generator=g)}
+        images = {"pixel_values": torch.randn(batch, 1, *image_of(config), generator=g)}
         front = image_tokens(model, *images["pixel_values"].shape)
-        both = torch.cat([front, ids(g, vocabulary)], 1)
+        both = torch.cat([front, ids(g)], 1)
         return images | {"input_ids": both, "labels": both}
 
     def video(g: torch.Generator) -> dict[str, Any]:
         frames = getattr(config, "num_frames", 4)
-        return {"pixel_values": torch.randn(BATCH, frames, *image_of(config), generator=g)}
+        return {"pixel_values": torch.randn(batch, frames, *image_of(config), generator=g)}
 
     def patches(g: torch.Generator) -> dict[str, Any]:
         v = config.vision_config
         width = 3 * getattr(v, "temporal_patch_size", 1) * v.patch_size**2
         merge = getattr(v, "spatial_merge_size", 1)
-        grid = torch.tensor([[1, 2 * merge, 2 * merge]] * BATCH)
-        both = torch.cat([torch.full((BATCH, 4), config.image_token_id), ids(g, vocabulary)], 1)
+        grid = torch.tensor([[1, 2 * merge, 2 * merge]] * batch)
+        both = torch.cat([torch.full((batch, 4), config.image_token_id), ids(g)], 1)
         types = (
             {"mm_token_type_ids": (both == config.image_token_id).int()}
             if "mm_token_type_ids" in accepts
             else {}
         )
-        pixels = torch.randn(BATCH * 4 * merge**2, width, generator=g)
+        pixels = torch.randn(batch * 4 * merge**2, width, generator=g)
         return {
             "pixel_values": pixels,
             "image_grid_thw": grid,
@@ -280,22 +290,22 @@ def transformers_inputs(model: nn.Module, config: Any) -> Iterator[Inputs]:
 
     def wave(length: int) -> Inputs:
         return lambda g: (
-            {"input_values": torch.randn(BATCH, *([1] * (length < 0)), abs(length), generator=g)}
+            {"input_values": torch.randn(batch, *([1] * (length < 0)), abs(length), generator=g)}
             | decoded(g)
         )
 
     def features(*shape: int, name: str = "input_features") -> Inputs:
-        return lambda g: {name: torch.randn(BATCH, *shape, generator=g)} | decoded(g)
+        return lambda g: {name: torch.randn(batch, *shape, generator=g)} | decoded(g)
 
     def series(g: torch.Generator) -> dict[str, Any]:
         past, future = config.context_length + max(config.lags_sequence), config.prediction_length
         known = config.num_time_features
         return {
-            "past_values": torch.rand(BATCH, past, generator=g) + 1,
-            "past_time_features": torch.rand(BATCH, past, known, generator=g),
-            "past_observed_mask": torch.ones(BATCH, past),
-            "future_values": torch.rand(BATCH, future, generator=g) + 1,
-            "future_time_features": torch.rand(BATCH, future, known, generator=g),
+            "past_values": torch.rand(batch, past, generator=g) + 1,
+            "past_time_features": torch.rand(batch, past, known, generator=g),
+            "past_observed_mask": torch.ones(batch, past),
+            "future_values": torch.rand(batch, future, generator=g) + 1,
+            "future_time_features": torch.rand(batch, future, known, generator=g),
         }
 
     mel = getattr(
@@ -321,12 +331,16 @@ def transformers_inputs(model: nn.Module, config: Any) -> Iterator[Inputs]:
         yield from (
             features(mel, long),
             features(64, mel),
-            features(TOKENS, 2 * mel),
+            features(scale.tokens, 2 * mel),
             features(128, mel),
         )
     if "input_values" in accepts:
         longest = getattr(config, "max_length", 64)
-        yield from (wave(4000), wave(-4000), features(longest, mel, name="input_values"))
+        yield from (
+            wave(scale.samples),
+            wave(-scale.samples),
+            features(longest, mel, name="input_values"),
+        )
     if "past_time_features" in accepts:
         yield series
     elif "past_values" in accepts:
@@ -334,21 +348,21 @@ def transformers_inputs(model: nn.Module, config: Any) -> Iterator[Inputs]:
             getattr(config, "context_length", 32),
             getattr(config, "num_input_channels", 1),
         )
-        yield lambda g: {"past_values": torch.randn(BATCH, length, channels, generator=g)}
+        yield lambda g: {"past_values": torch.randn(batch, length, channels, generator=g)}
     if "input_ids" in accepts:
         yield words
-        yield lambda g: {"input_ids": ids(g, vocabulary)}
+        yield lambda g: {"input_ids": ids(g)}
         yield (
             lambda g: (
                 words(g)
-                | {"bbox": torch.tensor([1, 2, 3, 4]).expand(BATCH, TOKENS, 4).contiguous()}
+                | {"bbox": torch.tensor([1, 2, 3, 4]).expand(batch, scale.tokens, 4).contiguous()}
             )
         )
     if "states" in accepts:
         yield lambda g: {
-            "states": torch.randn(BATCH, 4, config.state_dim, generator=g),
-            "actions": torch.randn(BATCH, 4, config.act_dim, generator=g),
-            "returns_to_go": torch.randn(BATCH, 4, 1, generator=g),
-            "timesteps": torch.arange(4).expand(BATCH, 4).contiguous(),
-            "attention_mask": torch.ones(BATCH, 4),
+            "states": torch.randn(batch, 4, config.state_dim, generator=g),
+            "actions": torch.randn(batch, 4, config.act_dim, generator=g),
+            "returns_to_go": torch.randn(batch, 4, 1, generator=g),
+            "timesteps": torch.arange(4).expand(batch, 4).contiguous(),
+            "attention_mask": torch.ones(batch, 4),
         }

@@ -1,4 +1,4 @@
-"""Tiny models of diffusers, and sampling loops of its schedulers, for dev/models."""
+"""Tiny models of diffusers, and sampling loops of its schedulers."""
 
 import inspect
 from typing import Any
@@ -6,7 +6,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from .case import BATCH, Case, Inputs
+from .case import TINY, Case, Inputs
+
+BATCH = TINY.batch
 
 
 def normal(**shapes: tuple[int, ...]) -> Inputs:

@@ -1,8 +1,8 @@
-"""The smallest model of each of timm's families, for dev/models."""
+"""The smallest model of each of timm's families."""
 
 import torch
 
-from .case import BATCH, IMAGE, Case
+from .case import Case, Scale
 
 TIMM = """
 test_byobnet test_convnext test_convnext3 test_efficientnet test_efficientnet_gn
@@ -22,16 +22,16 @@ vit_relpos_small_patch16_224 volo_d1_224 ese_vovnet19b_slim xception41 xcit_nano
 """
 
 
-def timm_case(name: str) -> Case:
+def timm_case(name: str, scale: Scale) -> Case:
     import timm
 
     torch.manual_seed(0)
     try:
-        model = timm.create_model(name, num_classes=10, img_size=IMAGE)
-        size = IMAGE
+        model = timm.create_model(name, num_classes=10, img_size=scale.image)
+        size = scale.image
     except Exception:
         model = timm.create_model(name, num_classes=10)
         config = model.default_cfg
-        fixed = config["input_size"][-1] if config.get("fixed_input_size") else IMAGE
+        fixed = config["input_size"][-1] if config.get("fixed_input_size") else scale.image
         size = max(fixed, (config.get("min_input_size") or (0,))[-1])
-    return Case(model, lambda g: {"x": torch.randn(BATCH, 3, size, size, generator=g)})
+    return Case(model, lambda g: {"x": torch.randn(scale.batch, 3, size, size, generator=g)})

@@ -1,0 +1,56 @@
+"""Models of timm and transformers as workloads (`dev/sample_models`, in the size that people have):
+a step takes new data to the device, as a loader's come."""
+
+import logging
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "dev"))
+
+import sample_models  # noqa: E402
+
+
+def library_model(
+    name: str,
+    kind: str,
+    device: str,
+    wrap: Callable[[Callable[..., Tensor]], Callable[..., Tensor]],
+    wrap_model: Callable[[nn.Module], nn.Module] = lambda m: m,
+) -> Callable[[], float]:
+    """`kind`: training with "", "bf16" (autocast), or "inference"."""
+    warnings.filterwarnings("ignore")
+    logging.disable(logging.WARNING)
+    case = sample_models.case(name, sample_models.USUAL)
+    generator = torch.Generator().manual_seed(1)
+    model = case.model.to(device).train(kind != "inference")
+    called = wrap_model(model)
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-4)
+
+    def train(inputs: dict[str, Any]) -> Tensor:
+        optimizer.zero_grad()
+        with torch.autocast(device, torch.bfloat16, enabled=kind == "bf16"):
+            outputs = sample_models.leaves(called(**inputs))
+        loss = sample_models.loss_of(outputs, device)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    def infer(inputs: dict[str, Any]) -> Tensor:
+        with torch.no_grad():
+            return sample_models.leaves(called(**inputs))[0].float().mean()
+
+    run = wrap(infer if kind == "inference" else train)
+
+    def step() -> float:
+        given = torch.utils._pytree.tree_map_only(
+            torch.Tensor, lambda t: t.to(device), case.inputs(generator)
+        )
+        return run(given).item()
+
+    return step
