@@ -269,6 +269,18 @@ def test_float32_is_rounded_to_bfloat16_as_on_the_cpu() -> None:
     assert torch.equal(got.view(torch.int16)[finite], expected.view(torch.int16)[finite])
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("integer", INTEGERS, ids=str)
+def test_many_integers_become_16_bits_as_on_the_cpu(
+    integer: torch.dtype, dtype: torch.dtype
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    bits = torch.randint(-(2**63), 2**63 - 1, (1 << 15,), generator=generator)
+    values = (bits >> (torch.arange(1 << 15) % 64)).to(integer)
+    expected, got = values.to(dtype), values.to("xla").to(dtype).cpu()
+    assert torch.equal(got, expected)
+
+
 def test_sums_and_products_of_bfloat16_are_rounded_as_on_the_cpu() -> None:
     every = torch.arange(1 << 16).to(torch.int16).view(torch.bfloat16)
     size = every.abs()  # no result is subnormal, of which XLA makes zero
@@ -332,6 +344,9 @@ CHOOSES: list[Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = [
     lambda x, y: x.clamp(-1, 2.5),
     lambda x, y: torch.where(x < y, x, y),
     lambda x, y: x.masked_fill(y.isnan(), 1.5),
+    lambda x, y: torch.where(y > 0, x, 0.0),
+    lambda x, y: torch.where(y[:1] > 0, 0.0, x),
+    lambda x, y: torch.nan_to_num(x),
     gradient_of_relu,
 ]
 

@@ -131,16 +131,16 @@ class CallFrame {
   void run_piece(CallPiece& piece) const {
     const timeline::Scope span(timeline::Kind::Kernel, signature_.op);
     at::AutoDispatchBelowADInplaceOrView guard;
-    if (writes_result_) {
-      write_result(std::move(piece.arguments), target_of(piece.parts[0]));
-      return;
-    }
     if (piece.kernel != nullptr) {
       std::vector<at::Tensor> parts;
       for (const CallPiece::Part& part : piece.parts) {
         parts.push_back(target_of(part));
       }
       piece.kernel(piece.arguments, parts);
+      return;
+    }
+    if (writes_result_) {
+      write_result(std::move(piece.arguments), target_of(piece.parts[0]));
       return;
     }
     call_.call(piece.arguments);

@@ -203,7 +203,7 @@ TEST_P(Division, OfItsGradients) {
   }
 }
 
-TEST(Divide, IndependentRows) {
+TEST(Divide, DimensionsThatAnOperatorDoesNotWorkAlong) {
   const Tensor x = torch::randn({5, 4096}), z = torch::randn({4, 64, 64}, torch::kComplexFloat);
   const c10::IValue first(std::vector<int64_t>{0}), last(std::vector<int64_t>{1});
   compare_pieces("aten::sort", {x, -1, true}, 2, true, 0);
@@ -217,11 +217,39 @@ TEST(Divide, IndependentRows) {
   EXPECT_TRUE(divide(scatter, {x, 0, index.remainder(5), added}, 2).empty());
   EXPECT_TRUE(divide(scatter, {x, 1, index.narrow(0, 0, 4), added}, 2).empty());
   const auto sort = c10::Dispatcher::singleton().findSchemaOrThrow("aten::sort", "");
-  const auto fft = c10::Dispatcher::singleton().findSchemaOrThrow("aten::_fft_c2c", "");
-  EXPECT_TRUE(divide(sort, {x, 0, true}, 2).empty());
-  EXPECT_TRUE(divide(sort, {x, -2, true}, 2).empty());
   EXPECT_TRUE(divide(sort, {x.reshape({-1}), -1, true}, 2).empty());
-  EXPECT_TRUE(divide(fft, {z, first, 0, true}, 2).empty());
+  EXPECT_TRUE(divide(sort, {x.reshape({1, -1}), 1, true}, 2).empty());
+  for (int64_t dim : {0, -2, 1}) {
+    compare_pieces("aten::sort", {x, dim, true}, 2, true, 0);
+    compare_pieces("aten::cumsum", {x, dim, c10::IValue()}, 2, true, 0);
+    compare_pieces("aten::cumprod", {x, dim, c10::IValue()}, 2, true, 0);
+  }
+  compare_pieces("aten::_fft_c2c", {z, first, 0, true}, 2, true, 1e-4);
+}
+
+TEST(Divide, Pads) {
+  const Tensor x = torch::randn({3, 12, 40, 50});
+  using Amounts = std::vector<int64_t>;
+  compare_pieces("aten::constant_pad_nd", {x, Amounts{1, 2, 0, 3}, 1.5}, 2, true, 0);
+  compare_pieces("aten::constant_pad_nd", {x, Amounts{0, 0, 0, 0, 1, 0, 0, 2}, 0.0}, 2, true, 0);
+  compare_pieces("aten::reflection_pad2d", {x, Amounts{1, 2, 0, 3}}, 2, true, 0);
+  compare_pieces("aten::replication_pad2d", {x[0], Amounts{1, 2, 0, 3}}, 2, true, 0);
+  const auto pad = c10::Dispatcher::singleton().findSchemaOrThrow("aten::constant_pad_nd", "");
+  EXPECT_TRUE(divide(pad, {x, Amounts{-1, 2}, 0.0}, 2).empty());
+  EXPECT_TRUE(divide(pad, {x.reshape({-1}), Amounts{1, 2}, 0.0}, 2).empty());
+}
+
+TEST(Divide, FunctionsOfElements) {
+  const Tensor x = torch::randn({1, 300, 70}), row = torch::rand({70}) + 0.5;
+  for (const char* function : {"aten::sin", "aten::cos", "aten::atan"}) {
+    compare_pieces(function, {x}, 2, true, 0);
+    compare_pieces(function, {x.transpose(1, 2)}, 2, true, 0);
+  }
+  compare_pieces("aten::atan2", {x, row}, 2, true, 0);
+  compare_pieces("aten::atan2", {row, x}, 2, true, 0);
+  compare_pieces("aten::floor_divide", {x, x.select(1, 0)}, 2, true, 0);
+  const auto sine = c10::Dispatcher::singleton().findSchemaOrThrow("aten::sin", "");
+  EXPECT_TRUE(divide(sine, {row}, 2).empty());
 }
 
 TEST(Divide, ProductsByBatchesRowsOrColumns) {

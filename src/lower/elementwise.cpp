@@ -3,6 +3,8 @@
 #include "lower/activation.h"
 #include "lower/common.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -495,6 +497,14 @@ void lower_lerp(LowerContext& c) {
 
 }  // namespace
 
+bool is_c_library_function(std::string_view op) {
+  constexpr std::array<std::string_view, 10> kFunctions = {
+      "aten::sin",  "aten::cos",   "aten::tan",  "aten::asin",      "aten::acos",
+      "aten::atan", "aten::atan2", "aten::fmod", "aten::remainder", "aten::floor_divide"};
+  const std::string_view name = op.substr(0, op.find('.'));
+  return std::find(kFunctions.begin(), kFunctions.end(), name) != kFunctions.end();
+}
+
 void register_arithmetic(LowerTable& table) {
   auto set = [&](const char* name, LowerFunction function, uint32_t flags = kNone) {
     table[std::string("aten::") + name] = {function, flags | kElementwise};
@@ -511,9 +521,9 @@ void register_arithmetic(LowerTable& table) {
   set("rsqrt", lower_rsqrt);
   set("square", lower_square);
   set("reciprocal", lower_reciprocal);
-  set("sin", lower_sin);
-  set("cos", lower_cos);
-  set("tan", lower_tan);
+  set("sin", large_floats_on_host<lower_sin>);
+  set("cos", large_floats_on_host<lower_cos>);
+  set("tan", large_floats_on_host<lower_tan>);
   set("tanh", lower_tanh);
   set("sigmoid", lower_sigmoid);
   set("erf", lower_erf);
@@ -521,9 +531,9 @@ void register_arithmetic(LowerTable& table) {
   set("erfinv", lower_erfinv);
   set("lgamma", lower_lgamma);
   set("digamma", lower_digamma);
-  set("asin", lower_asin);
-  set("acos", lower_acos);
-  set("atan", lower_atan);
+  set("asin", large_floats_on_host<lower_asin>);
+  set("acos", large_floats_on_host<lower_acos>);
+  set("atan", large_floats_on_host<lower_atan>);
   set("sinh", lower_sinh);
   set("cosh", lower_cosh);
   set("asinh", lower_asinh);
@@ -554,15 +564,15 @@ void register_arithmetic(LowerTable& table) {
   set("div.Scalar", lower_div);
   set("div.Tensor_mode", lower_div_mode);
   set("div.Scalar_mode", lower_div_mode);
-  set("floor_divide", lower_floor_divide);
-  set("remainder.Tensor", lower_remainder);
-  set("remainder.Scalar", lower_remainder);
-  set("fmod.Tensor", lower_fmod);
-  set("fmod.Scalar", lower_fmod);
+  set("floor_divide", large_floats_on_host<lower_floor_divide>);
+  set("remainder.Tensor", large_floats_on_host<lower_remainder>);
+  set("remainder.Scalar", large_floats_on_host<lower_remainder>);
+  set("fmod.Tensor", large_floats_on_host<lower_fmod>);
+  set("fmod.Scalar", large_floats_on_host<lower_fmod>);
   set("pow.Tensor_Scalar", lower_pow_scalar, kStaticNumbers);
   set("pow.Tensor_Tensor", lower_pow);
   set("pow.Scalar", lower_pow);
-  set("atan2", lower_atan2);
+  set("atan2", large_floats_on_host<lower_atan2>);
   set("maximum", lower_maximum);
   set("minimum", lower_minimum);
   set("fmax", lower_fmax);

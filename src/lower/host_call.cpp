@@ -2,6 +2,7 @@
 // memory: the kernel sees the same strided tensors that CPU PyTorch would, nothing is copied.
 #include "base/env.h"
 #include "base/error.h"
+#include "lower/elementwise.h"
 #include "lower/graph_lowering.h"
 #include "lower/lower_state.h"
 
@@ -73,12 +74,17 @@ bool kernel_may_raise(const Signature& signature) {
                             "aten::cauchy",
                             "aten::log_normal",
                             "aten::geometric",
-                            "aten::multinomial"}) {
+                            "aten::multinomial",
+                            "aten::cumsum",
+                            "aten::cumprod",
+                            "aten::constant_pad_nd",
+                            "aten::reflection_pad",
+                            "aten::replication_pad"}) {
     if (op.starts_with(total)) {
       return false;
     }
   }
-  return true;
+  return !is_c_library_function(op);
 }
 
 }  // namespace

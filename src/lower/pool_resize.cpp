@@ -3,8 +3,6 @@
 // elements. Positions are computed here, with ATen's arithmetic and precision.
 #include "lower/pool.h"
 
-#include <c10/util/accumulate.h>
-
 #include <algorithm>
 #include <cmath>
 
@@ -191,18 +189,14 @@ void add_nearest(LowerTable& table, const std::string& op) {
 // XLA-CPU gathers each tap of an average, and adds its gradient, an element at a time. PyTorch's
 // kernels round bytes in a way of their own.
 template <LowerFunction elsewhere>
-void large_on_host(LowerContext& c) {
-  constexpr int64_t kWorthACall = 1 << 12;  // elements of the larger side
-  const int64_t given = c10::multiply_integers(c.signature().operands[0].sizes);
-  const bool worthwhile =
-      is_of_bytes(c) || std::max(given, c.output(0).frame.numel()) >= kWorthACall;
-  worthwhile ? host_or<elsewhere>(c) : elsewhere(c);
+void average(LowerContext& c) {
+  is_of_bytes(c) ? host_or<elsewhere>(c) : large_on_host<elsewhere>(c);
 }
 
 template <MakeTaps make_taps>
 void add_averaging(LowerTable& table, const std::string& op) {
-  table["aten::" + op] = {large_on_host<lower_resize<make_taps, true>>};
-  table["aten::" + op + "_backward"] = {large_on_host<lower_resize_backward<make_taps, true>>};
+  table["aten::" + op] = {average<lower_resize<make_taps, true>>};
+  table["aten::" + op + "_backward"] = {average<lower_resize_backward<make_taps, true>>};
 }
 
 }  // namespace

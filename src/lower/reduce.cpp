@@ -337,8 +337,8 @@ void register_reduce(LowerTable& table) {
   set("norm.ScalarOpt_dtype", lower_norm, kStaticNumbers);
   set("norm.ScalarOpt_dim", lower_norm_dim, kStaticNumbers);
   set("norm.ScalarOpt_dim_dtype", lower_norm_dim, kStaticNumbers);
-  set("cumsum", lower_cumulative<false>);
-  set("cumprod", lower_cumulative<true>);
+  set("cumsum", large_on_host<lower_cumulative<false>>);
+  set("cumprod", large_on_host<lower_cumulative<true>>);
 }
 
 }  // namespace torch_xla

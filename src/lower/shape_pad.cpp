@@ -8,9 +8,14 @@
 namespace torch_xla {
 namespace {
 
+// XLA-CPU asks of each number whether it lies inside.
 void lower_constant_pad_nd(LowerContext& c) {
-  Val x = c.tensor(0);
   Dims amounts = c.integers(1);
+  const bool crops = std::any_of(amounts.begin(), amounts.end(), [](int64_t n) { return n < 0; });
+  if (!crops && c.prefers_host() && is_worth_a_call(c)) {
+    return c.call_host();
+  }
+  Val x = c.tensor(0);
   Dims low(x.rank(), 0), high(x.rank(), 0), interior(x.rank(), 0);
   for (size_t i = 0; i < amounts.size() / 2; ++i) {
     low[x.rank() - 1 - i] = amounts[2 * i];
@@ -129,9 +134,9 @@ void lower_pad_backward(LowerContext& c) {
 void register_pad(LowerTable& table) {
   table["aten::constant_pad_nd"] = {lower_constant_pad_nd};
   for (std::string rank : {"1d", "2d", "3d"}) {
-    table["aten::reflection_pad" + rank] = {lower_pad<reflect>};
+    table["aten::reflection_pad" + rank] = {large_floats_on_host<lower_pad<reflect>>};
     table["aten::reflection_pad" + rank + "_backward"] = {lower_pad_backward<reflect_backward>};
-    table["aten::replication_pad" + rank] = {lower_pad<replicate>};
+    table["aten::replication_pad" + rank] = {large_floats_on_host<lower_pad<replicate>>};
     table["aten::replication_pad" + rank + "_backward"] = {lower_pad_backward<replicate_backward>};
   }
 }

@@ -1,5 +1,9 @@
 #include "lower/table.h"
 
+#include <c10/util/accumulate.h>
+
+#include <algorithm>
+
 namespace torch_xla {
 
 namespace {
@@ -48,6 +52,12 @@ bool has_one_of(const Signature& signature, uint32_t flags) {
 }
 
 }  // namespace
+
+bool is_worth_a_call(const LowerContext& c) {
+  constexpr int64_t kElements = 1 << 12;
+  const int64_t given = c10::multiply_integers(c.signature().operands.at(0).sizes);
+  return std::max(given, c.output(0).frame.numel()) >= kElements;
+}
 
 bool is_elementwise(const Signature& signature) { return has_one_of(signature, kElementwise); }
 

@@ -44,6 +44,19 @@ void host_or(LowerContext& c) {
   }
 }
 
+// Whether it has so many elements that a call costs little beside what it computes.
+bool is_worth_a_call(const LowerContext& c);
+
+template <LowerFunction elsewhere>
+void large_on_host(LowerContext& c) {
+  is_worth_a_call(c) ? host_or<elsewhere>(c) : elsewhere(c);
+}
+
+template <LowerFunction elsewhere>
+void large_floats_on_host(LowerContext& c) {
+  c10::isFloatingType(c.output(0).dtype) ? large_on_host<elsewhere>(c) : elsewhere(c);
+}
+
 using LowerTable = std::unordered_map<std::string, LowerEntry>;
 
 // Keys are full names of functional overloads: "aten::add.Tensor", "aten::_softmax".

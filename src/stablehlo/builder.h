@@ -209,6 +209,7 @@ class Builder {
   bool moves_as_bits(DType dtype) const { return moves_bits_ && dtype == DType::BFloat16; }
   Val bits_of(Val x) { return bitcast_convert(x, {DType::UInt16, x.dims()}); }
   Val from_bits(Val x) { return bitcast_convert(x, {DType::BFloat16, x.dims()}); }
+  Val select_bits(Val predicate, Val on_true, Val on_false);
   Val to_integer(Val x, DType dtype);
   Val upper_half(Val bits);  // of 32: a bfloat16's
   Val choose(std::string_view op, Val x, Val y);

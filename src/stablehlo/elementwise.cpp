@@ -17,6 +17,9 @@ void require_same(std::string_view op, const Val& x, const Val& y) {
   }
 }
 
+// So few that the instructions of what is done to each do not matter.
+bool are_few(const Val& x) { return x.numel() < 1 << 14; }
+
 }  // namespace
 
 // ---- constants ----------------------------------------------------------------------------------
@@ -165,6 +168,17 @@ Val Builder::compare(std::string_view direction, Val a, Val b) {
                 {type})[0];
 }
 
+// LLVM takes a choice between bits for one between vectors of bfloat16, which it makes number by
+// number where the processor has none of these; the least of two it leaves.
+Val Builder::select_bits(Val predicate, Val on_true, Val on_false) {
+  if (predicate.rank() == 0 || are_few(on_true)) {
+    return select(predicate, on_true, on_false);
+  }
+  Val all_or_none = unary("negate", convert(predicate, on_true.dtype()));
+  Val difference = binary("minimum", binary("xor", on_true, on_false), all_or_none);
+  return binary("xor", on_false, difference);
+}
+
 Val Builder::select(Val predicate, Val on_true, Val on_false) {
   Vals pair = broadcast_pair(on_true, on_false);
   require_same("select", pair[0], pair[1]);
@@ -174,7 +188,7 @@ Val Builder::select(Val predicate, Val on_true, Val on_false) {
     pair = {with_first[1], expand(pair[1], with_first[1].dims())};
   }
   if (moves_as_bits(pair[0].dtype())) {
-    return from_bits(select(predicate, bits_of(pair[0]), bits_of(pair[1])));
+    return from_bits(select_bits(predicate, bits_of(pair[0]), bits_of(pair[1])));
   }
   return append("stablehlo.select " + name_list({predicate, pair[0], pair[1]}) + " : " +
                     type_list({predicate.type(), pair[0].type()}),
@@ -248,6 +262,9 @@ Val Builder::convert(Val x, DType dtype) {
   if (c10::isFloatingType(from) && c10::isIntegralType(dtype, false)) {
     x = to_integer(x, dtype);
   }
+  if (moves_as_bits(dtype) && c10::isIntegralType(from, false)) {
+    return rounded(emit("convert", {x}, {DType::Float, x.dims()}), dtype);
+  }
   if (from == DType::Bool && c10::isFloatingType(dtype)) {
     // XLA takes a product with a converted one for a choice: infinity times false would be zero.
     return select(x, full(1.0, {dtype, x.dims()}), full(0.0, {dtype, x.dims()}));
@@ -255,19 +272,17 @@ Val Builder::convert(Val x, DType dtype) {
   return emit("convert", {x}, {dtype, x.dims()});
 }
 
-// Of bfloat16 as XLA-CPU does it, in three quarters of its instructions: NaN loses its payload. Of
-// few numbers the instructions do not matter, and XLA fuses a conversion with more.
+// Of bfloat16 as XLA-CPU does it, in three quarters of its instructions: NaN loses its payload. It
+// is chosen before it is rounded (select_bits says why). XLA fuses a conversion with more.
 Val Builder::rounded(Val x, DType dtype) {
-  constexpr int64_t kMany = 1 << 14;
-  if (!moves_as_bits(dtype) || x.dtype() != DType::Float || x.numel() < kMany) {
+  if (!moves_as_bits(dtype) || x.dtype() != DType::Float || are_few(x)) {
     return convert(x, dtype);
   }
   const TensorType whole{DType::UInt32, x.dims()};
   auto number = [&](int64_t value) { return full(Number::of(value), whole); };
-  Val bits = bitcast_convert(x, whole);
+  Val bits = select(compare("NE", x, x), number(0x7FC00000), bitcast_convert(x, whole));
   Val odd = binary("and", binary("shift_right_logical", bits, number(16)), number(1));
-  Val rounded = binary("add", binary("add", bits, number(0x7FFF)), odd);
-  return upper_half(select(compare("NE", x, x), number(0x7FC00000), rounded));
+  return upper_half(binary("add", binary("add", bits, number(0x7FFF)), odd));
 }
 
 Val Builder::upper_half(Val bits) {

@@ -1,6 +1,7 @@
 #include "tiers/gain.h"
 
 #include "base/processor.h"
+#include "lower/elementwise.h"
 #include "lower/reduction.h"
 
 #include <algorithm>
@@ -42,6 +43,8 @@ constexpr std::array kFamilies = {
     Family{"linalg_vector_norm", -4, 0.5},
     Family{"norm", -4, 0.5},
     Family{"logsumexp", -1},
+    Family{"cumsum", -0.2},
+    Family{"cumprod", -0.2},
     Family{"cum", -4},
     Family{"nll_loss", -1},
     Family{"_adaptive_avg_pool", -1},
@@ -123,6 +126,9 @@ double gain_of_program(const Graph& graph) {
     if (std::find(kProducts.begin(), kProducts.end(), name) != kProducts.end()) {
       gain += gain_of_product(signature) * time;
       continue;
+    }
+    if (is_c_library_function(signature.op) && c10::isFloatingType(signature.outputs[0].dtype)) {
+      continue;  // a call here and there
     }
     if (copies_transposed(name, signature)) {
       gain += kTransposedCopy * time;

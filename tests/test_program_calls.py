@@ -1,0 +1,120 @@
+"""What programs compute by calls of PyTorch's kernels, at the sizes from which they do."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+import torch_xla
+from torch import Tensor
+
+Function = Callable[[Tensor, Tensor], Tensor]
+
+ELEMENTS: dict[str, Function] = {
+    "sin": lambda x, y: x.sin(),
+    "cos": lambda x, y: x.cos(),
+    "tan": lambda x, y: x.tan(),
+    "asin": lambda x, y: (x / 40).asin(),
+    "acos": lambda x, y: (x / 40).acos(),
+    "atan": lambda x, y: x.atan(),
+    "atan2": torch.atan2,
+    "atan2 of a row": lambda x, y: torch.atan2(x, y[0]),
+    "fmod": torch.fmod,
+    "fmod of a number": lambda x, y: torch.fmod(x, 1.5),
+    "remainder": torch.remainder,
+    "remainder of a number": lambda x, y: x % 1.5,
+    "remainder of a column": lambda x, y: torch.remainder(x, y[:, :1]),
+    "floor_divide": lambda x, y: x // y,
+    "floor_divide by a number": lambda x, y: x // 0.3,
+}
+MOVES: dict[str, Function] = {
+    "cumsum": lambda x, y: x.cumsum(1),
+    "cumsum of columns": lambda x, y: x.cumsum(0),
+    "cumsum to float64": lambda x, y: x.cumsum(1, dtype=torch.float64),
+    "cumprod": lambda x, y: (x / 20).cumprod(1),
+    "pad": lambda x, y: F.pad(x, (1, 2), value=1.5),
+    "pad both": lambda x, y: F.pad(x, (0, 2, 3, 1)),
+    "pad and crop": lambda x, y: F.pad(x, (4, -3)),
+    "reflect": lambda x, y: F.pad(x.view(4, 32, 12, 12), (1, 2, 3, 0), mode="reflect"),
+    "replicate": lambda x, y: F.pad(x.view(4, 32, 144), (7, 0), mode="replicate"),
+}
+CASES = ELEMENTS | MOVES
+DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
+
+
+@pytest.fixture(autouse=True)
+def programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_XLA_TIERS", "off")
+
+
+def operands(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(128, 144, generator=generator, dtype=torch.float64) * 9
+    y = torch.rand(128, 144, generator=generator, dtype=torch.float64) + 0.5
+    return x.to(dtype), y.to(dtype)
+
+
+def expect_close(found: Tensor, wanted: Tensor) -> None:
+    assert found.dtype == wanted.dtype
+    assert found.stride() == wanted.stride()
+    torch.testing.assert_close(found.cpu(), wanted, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", CASES)
+def test_calls_compute_what_the_cpu_does(name: str, dtype: torch.dtype) -> None:
+    x, y = operands(dtype)
+    expect_close(CASES[name](x.to("xla"), y.to("xla")), CASES[name](x, y))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_calls_between_other_operations(name: str) -> None:
+    """Of what the program has just computed, for what it computes next."""
+    x, y = operands(torch.float32)
+
+    def program(x: Tensor, y: Tensor) -> Tensor:
+        return CASES[name](-(x.view(144, 128).t().reshape(128, 144)), y + 0.25) * 2 - 1
+
+    expect_close(program(x.to("xla"), y.to("xla")).contiguous(), program(x, y).contiguous())
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if "floor" not in name])
+def test_gradients(name: str) -> None:
+    x, y = operands(torch.float64)
+
+    def gradients(x: Tensor) -> Tensor:
+        leaf = x.detach().requires_grad_()
+        result = CASES[name](leaf, y.to(x.device))
+        if result.requires_grad:
+            (
+                result * torch.linspace(0, 1, result.numel()).view_as(result).to(x.device)
+            ).sum().backward()
+        return leaf.grad if leaf.grad is not None else leaf
+
+    expect_close(gradients(x.to("xla")), gradients(x))
+
+
+@pytest.mark.parametrize("name", ELEMENTS)
+def test_of_integers_and_of_few_numbers(name: str) -> None:
+    x = torch.arange(-3000, 6000).view(90, 100)
+    y = torch.arange(1, 9001).view(90, 100) % 7 + 1
+    expect_close(ELEMENTS[name](x.to("xla"), y.to("xla")), ELEMENTS[name](x, y))
+    few, others = operands(torch.float32)
+    few, others = few[:3, :5].contiguous(), others[:3, :5].contiguous()
+    expect_close(ELEMENTS[name](few.to("xla"), others.to("xla")), ELEMENTS[name](few, others))
+
+
+@pytest.mark.host_only("other devices compute these themselves")
+@pytest.mark.parametrize("name", [name for name in CASES if name != "pad and crop"])
+def test_they_are_calls(name: str) -> None:
+    x, y = operands(torch.float32)
+    result = CASES[name](x.to("xla"), y.to("xla"))
+    assert "custom-call" in torch_xla._XLAC.tensors_optimized_hlo_text([result])
+
+
+@pytest.mark.parametrize("special", [float("nan"), float("inf"), -0.0, 1e30, 0.0])
+@pytest.mark.parametrize("name", ELEMENTS)
+def test_special_numbers(name: str, special: float) -> None:
+    x, y = operands(torch.float32)
+    x[::3], y[::2] = special, special
+    expect_close(ELEMENTS[name](x.to("xla"), y.to("xla")), ELEMENTS[name](x, y))
