@@ -94,6 +94,19 @@ def test_gradients(name: str) -> None:
     expect_close(gradients(x.to("xla")), gradients(x))
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_gradients_of_slices_of_rows(dtype: torch.dtype) -> None:
+    x, y = operands(dtype)
+
+    def gradients(x: Tensor, y: Tensor) -> Tensor:
+        leaf = x.detach().requires_grad_()
+        (F.silu(leaf[:, :72]) * leaf[:, 72:] + leaf[:, 1::2] + leaf[:, -72:]).backward(y[:, :72])
+        assert leaf.grad is not None
+        return leaf.grad
+
+    expect_close(gradients(x.to("xla"), y.to("xla")), gradients(x, y))
+
+
 @pytest.mark.parametrize("name", ELEMENTS)
 def test_of_integers_and_of_few_numbers(name: str) -> None:
     x = torch.arange(-3000, 6000).view(90, 100)

@@ -30,6 +30,12 @@ inline bool has_kernels_of_half() {
   return has;
 }
 
+// Some of a vector of 16-bit numbers are loaded at once.
+inline bool loads_16_bits_by_mask() {
+  static const bool does = __builtin_cpu_supports("avx512bw") != 0;
+  return does;
+}
+
 // MKL keeps its kernels for AVX-512 to the processors of one maker; on the others oneDNN's take
 // less than half the time.
 inline bool is_held_back_by_mkl() {
@@ -40,6 +46,7 @@ inline bool is_held_back_by_mkl() {
 inline bool multiplies_bfloat16() { return false; }
 inline bool has_kernels_of_bfloat16() { return true; }
 inline bool has_kernels_of_half() { return true; }
+inline bool loads_16_bits_by_mask() { return true; }
 inline bool is_held_back_by_mkl() { return false; }
 #endif
 

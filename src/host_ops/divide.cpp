@@ -349,6 +349,31 @@ void pad_into(const Stack& arguments, c10::ArrayRef<at::Tensor> parts) {
   inside.copy_(self);
 }
 
+void place_slice(const Stack& arguments, c10::ArrayRef<at::Tensor> parts) {
+  at::Tensor part = parts[0].zero_();
+  part.slice(arguments[2].toInt(), arguments[3].toInt(), arguments[4].toInt(), arguments[5].toInt())
+      .copy_(arguments[0].toTensor());
+}
+
+// slice_backward(grad_output, sizes, dim, start, end, step): another dimension.
+std::vector<CallPiece> divide_slice_backward(const Stack& arguments, int64_t threads) {
+  const at::Tensor& grad = arguments[0].toTensor();
+  const int64_t along = arguments[2].toInt();
+  std::vector<bool> sliced(static_cast<size_t>(grad.dim()));
+  sliced[static_cast<size_t>(along < 0 ? along + grad.dim() : along)] = true;
+  const int64_t dim = divisible_dim(grad.sizes(), sliced, threads);
+  if (dim < 0 || grad.numel() < kWorthwhileElements) {
+    return {};
+  }
+  std::vector<CallPiece> pieces;
+  for (Range range : ranges(grad.size(dim), threads)) {
+    CallPiece piece{arguments, {{0, dim, range.start, range.length}}, &place_slice};
+    piece.arguments[0] = narrowed(arguments[0], dim, range);
+    pieces.push_back(std::move(piece));
+  }
+  return pieces;
+}
+
 bool is_pad(const std::string& name) {
   return name == "aten::constant_pad_nd" ||
          ((name.starts_with("aten::reflection_pad") || name.starts_with("aten::replication_pad")) &&
@@ -449,6 +474,8 @@ std::vector<CallPiece> divide(const c10::OperatorHandle& op, const Stack& argume
   } else if (name == "aten::_fft_r2c" || name == "aten::_fft_c2r" || name == "aten::_fft_c2c" ||
              name == "aten::cumsum" || name == "aten::cumprod") {
     pieces = divide_others(op, arguments, 1, threads);
+  } else if (name == "aten::slice_backward") {
+    pieces = divide_slice_backward(arguments, threads);
   } else if (is_pad(name)) {
     pieces = divide_pad(name, arguments, threads);
   } else if (is_c_library_function(name)) {

@@ -239,6 +239,14 @@ TEST(Divide, Pads) {
   EXPECT_TRUE(divide(pad, {x.reshape({-1}), Amounts{1, 2}, 0.0}, 2).empty());
 }
 
+TEST(Divide, GradientsOfSlices) {
+  const std::vector<int64_t> sizes = {3, 80, 200};
+  compare_pieces("aten::slice_backward", {torch::randn({3, 80, 100}), sizes, 2, 50, 150, 1}, 2,
+                 true, 0);
+  compare_pieces("aten::slice_backward", {torch::randn({3, 40, 200}), sizes, -2, 1, 80, 2}, 2, true,
+                 0);
+}
+
 TEST(Divide, FunctionsOfElements) {
   const Tensor x = torch::randn({1, 300, 70}), row = torch::rand({70}) + 0.5;
   for (const char* function : {"aten::sin", "aten::cos", "aten::atan"}) {

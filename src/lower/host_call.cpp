@@ -77,6 +77,7 @@ bool kernel_may_raise(const Signature& signature) {
                             "aten::multinomial",
                             "aten::cumsum",
                             "aten::cumprod",
+                            "aten::slice_backward",
                             "aten::constant_pad_nd",
                             "aten::reflection_pad",
                             "aten::replication_pad"}) {

@@ -2,6 +2,7 @@
 // slice_scatter, select_backward, diag_embed, ...
 #include <algorithm>
 
+#include "base/processor.h"
 #include "lower/shape.h"
 
 namespace torch_xla {
@@ -180,9 +181,21 @@ void lower_diagonal_scatter(LowerContext& c) {
 
 // ---- gradients: the same with zeros around ----------------------------------------------------
 
+// Along rows XLA-CPU loads what lies inside by masks; numbers that the processor does not load so,
+// it takes one by one, with all that is computed of them.
+bool is_better_placed_on_host(LowerContext& c, int64_t dim) {
+  const OutputSpec& output = c.output(0);
+  return c10::elementSize(output.dtype) < 4 && !processor::loads_16_bits_by_mask() &&
+         dim + 1 == static_cast<int64_t>(output.sizes.size()) && c.prefers_host() &&
+         is_worth_a_call(c);
+}
+
 void lower_slice_backward(LowerContext& c) {
   const Dims& sizes = c.output(0).sizes;
   int64_t dim = c.dim(2, static_cast<int64_t>(sizes.size()));
+  if (is_better_placed_on_host(c, dim)) {
+    return c.call_host();
+  }
   Val grad = c.tensor(0);
   Stride stride = begun_at(c, 3, grad.dim(dim), c.integer(5));
   c.set(0, place_strided(c.b, grad, dim, stride, sizes[dim]));
