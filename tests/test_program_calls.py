@@ -26,6 +26,13 @@ ELEMENTS: dict[str, Function] = {
     "remainder of a column": lambda x, y: torch.remainder(x, y[:, :1]),
     "floor_divide": lambda x, y: x // y,
     "floor_divide by a number": lambda x, y: x // 0.3,
+    "log": lambda x, y: x.log(),
+    "log1p": lambda x, y: y.log1p(),
+    "log2": lambda x, y: y.log2(),
+    "log10": lambda x, y: y.log10(),
+    "erf": lambda x, y: x.erf(),
+    "erfinv": lambda x, y: (x / 40).erfinv(),
+    "atanh": lambda x, y: (x / 40).atanh(),
 }
 MOVES: dict[str, Function] = {
     "cumsum": lambda x, y: x.cumsum(1),
@@ -36,6 +43,9 @@ MOVES: dict[str, Function] = {
     "pad both": lambda x, y: F.pad(x, (0, 2, 3, 1)),
     "pad and crop": lambda x, y: F.pad(x, (4, -3)),
     "reflect": lambda x, y: F.pad(x.view(4, 32, 12, 12), (1, 2, 3, 0), mode="reflect"),
+    "samples": lambda x, y: F.grid_sample(
+        x.reshape(4, 8, 24, 24), (y - 1).reshape(4, 48, 48, 2), align_corners=False
+    ),
     "replicate": lambda x, y: F.pad(x.view(4, 32, 144), (7, 0), mode="replicate"),
 }
 CASES = ELEMENTS | MOVES
@@ -120,7 +130,7 @@ def test_of_integers_and_of_few_numbers(name: str) -> None:
 @pytest.mark.host_only("other devices compute these themselves")
 @pytest.mark.parametrize("name", [name for name in CASES if name != "pad and crop"])
 def test_they_are_calls(name: str) -> None:
-    x, y = operands(torch.float32)
+    x, y = operands(torch.float64)
     result = CASES[name](x.to("xla"), y.to("xla"))
     assert "custom-call" in torch_xla._XLAC.tensors_optimized_hlo_text([result])
 

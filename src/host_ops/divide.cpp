@@ -1,29 +1,18 @@
 #include "host_ops/divide.h"
 
 #include "host_ops/batch_norm.h"
+#include "host_ops/divide_elements.h"
 #include "host_ops/kernel_call.h"
 #include "host_ops/row_norm.h"
-#include "host_ops/workers.h"
-#include "lower/elementwise.h"
-
-#include <ATen/ExpandUtils.h>
 
 #include <algorithm>
 
 namespace torch_xla {
 
-namespace {
-
-using torch::jit::Stack;
-
-// Below this many multiplications handing work to another thread costs more than it gains.
-constexpr int64_t kWorthwhile = 1 << 20;
-
 at::Tensor narrowed(const c10::IValue& value, int64_t dim, Range range) {
-  return torch_xla::narrowed(value.toTensor(), dim, range.start, range.length);
+  return narrowed(value.toTensor(), dim, range.start, range.length);
 }
 
-// What is added (a bias, a mask), if anything: divided where the sum is, unless it is broadcast.
 c10::IValue narrowed_summand(const c10::IValue& summand, int64_t from_last, Range range) {
   if (!summand.isTensor() || !summand.toTensor().defined()) {
     return summand;
@@ -32,6 +21,13 @@ c10::IValue narrowed_summand(const c10::IValue& summand, int64_t from_last, Rang
   const int64_t dim = tensor.dim() - from_last;
   return dim < 0 || tensor.size(dim) == 1 ? summand : narrowed(summand, dim, range);
 }
+
+namespace {
+
+using torch::jit::Stack;
+
+// Below this many multiplications handing work to another thread costs more than it gains.
+constexpr int64_t kWorthwhile = 1 << 20;
 
 // Vectorised kernels work on this many channels at a time.
 constexpr int64_t kChannels = 16;
@@ -298,150 +294,6 @@ std::vector<CallPiece> divide_scatter_add(const Stack& arguments, int64_t thread
   return pieces;
 }
 
-// The first dimension of which each thread has a part, but for some; -1 if there is none.
-int64_t divisible_dim(c10::IntArrayRef sizes, const std::vector<bool>& others, int64_t threads) {
-  for (size_t dim = 0; dim < sizes.size(); ++dim) {
-    if (!others[dim] && sizes[dim] >= threads) {
-      return static_cast<int64_t>(dim);
-    }
-  }
-  return -1;
-}
-
-constexpr int64_t kWorthwhileElements = 1 << 14;
-
-// Operators that work along some dimensions (or one, or all behind the first): others are divided.
-std::vector<CallPiece> divide_others(const c10::OperatorHandle& op, const Stack& arguments,
-                                     size_t results, int64_t threads) {
-  const at::Tensor& self = arguments[0].toTensor();
-  const auto argument = static_cast<size_t>(op.schema().argumentIndexWithName("dim").value_or(0));
-  const std::vector<int64_t> dims = arguments[argument].isInt()
-                                        ? std::vector<int64_t>{arguments[argument].toInt()}
-                                        : arguments[argument].toIntVector();
-  if (self.dim() < 2 || self.numel() < kWorthwhileElements) {
-    return {};
-  }
-  std::vector<bool> along(static_cast<size_t>(self.dim()));
-  for (int64_t dim : dims) {
-    along[static_cast<size_t>(dim < 0 ? dim + self.dim() : dim)] = true;
-  }
-  const int64_t dim = divisible_dim(self.sizes(), along, threads);
-  std::vector<CallPiece> pieces;
-  for (Range range : dim < 0 ? std::vector<Range>{} : ranges(self.size(dim), threads)) {
-    CallPiece piece{arguments, {}};
-    piece.arguments[0] = narrowed(arguments[0], dim, range);
-    for (size_t i = 0; i < results; ++i) {
-      piece.parts.push_back({i, dim, range.start, range.length});
-    }
-    pieces.push_back(std::move(piece));
-  }
-  return pieces;
-}
-
-void pad_into(const Stack& arguments, c10::ArrayRef<at::Tensor> parts) {
-  const at::Tensor& self = arguments[0].toTensor();
-  const std::vector<int64_t> amounts = arguments[1].toIntVector();
-  at::Tensor inside = parts[0].fill_(arguments[2].toScalar());
-  for (size_t i = 0; i < amounts.size() / 2; ++i) {
-    const int64_t dim = self.dim() - 1 - static_cast<int64_t>(i);
-    inside = torch_xla::narrowed(inside, dim, amounts[2 * i], self.size(dim));
-  }
-  inside.copy_(self);
-}
-
-void place_slice(const Stack& arguments, c10::ArrayRef<at::Tensor> parts) {
-  at::Tensor part = parts[0].zero_();
-  part.slice(arguments[2].toInt(), arguments[3].toInt(), arguments[4].toInt(), arguments[5].toInt())
-      .copy_(arguments[0].toTensor());
-}
-
-// slice_backward(grad_output, sizes, dim, start, end, step): another dimension.
-std::vector<CallPiece> divide_slice_backward(const Stack& arguments, int64_t threads) {
-  const at::Tensor& grad = arguments[0].toTensor();
-  const int64_t along = arguments[2].toInt();
-  std::vector<bool> sliced(static_cast<size_t>(grad.dim()));
-  sliced[static_cast<size_t>(along < 0 ? along + grad.dim() : along)] = true;
-  const int64_t dim = divisible_dim(grad.sizes(), sliced, threads);
-  if (dim < 0 || grad.numel() < kWorthwhileElements) {
-    return {};
-  }
-  std::vector<CallPiece> pieces;
-  for (Range range : ranges(grad.size(dim), threads)) {
-    CallPiece piece{arguments, {{0, dim, range.start, range.length}}, &place_slice};
-    piece.arguments[0] = narrowed(arguments[0], dim, range);
-    pieces.push_back(std::move(piece));
-  }
-  return pieces;
-}
-
-bool is_pad(const std::string& name) {
-  return name == "aten::constant_pad_nd" ||
-         ((name.starts_with("aten::reflection_pad") || name.starts_with("aten::replication_pad")) &&
-          !name.ends_with("_backward"));
-}
-
-// *_pad*(self, amounts, ...): a dimension that is not padded. Negative amounts crop.
-std::vector<CallPiece> divide_pad(const std::string& name, const Stack& arguments,
-                                  int64_t threads) {
-  const at::Tensor& self = arguments[0].toTensor();
-  const std::vector<int64_t> amounts = arguments[1].toIntVector();
-  const bool crops = std::any_of(amounts.begin(), amounts.end(), [](int64_t n) { return n < 0; });
-  if (self.numel() < kWorthwhileElements || crops) {
-    return {};
-  }
-  const auto kernel = name == "aten::constant_pad_nd" ? &pad_into : nullptr;
-  std::vector<bool> padded(static_cast<size_t>(self.dim()));
-  for (size_t i = 0; i < amounts.size(); ++i) {
-    padded[padded.size() - 1 - i / 2] = padded[padded.size() - 1 - i / 2] || amounts[i] != 0;
-  }
-  const int64_t dim = divisible_dim(self.sizes(), padded, threads);
-  std::vector<CallPiece> pieces;
-  for (Range range : dim < 0 ? std::vector<Range>{} : ranges(self.size(dim), threads)) {
-    CallPiece piece{arguments, {{0, dim, range.start, range.length}}, kernel};
-    piece.arguments[0] = narrowed(arguments[0], dim, range);
-    pieces.push_back(std::move(piece));
-  }
-  return pieces;
-}
-
-void remainder_of_number_into(const Stack& arguments, c10::ArrayRef<at::Tensor> parts) {
-  at::Tensor result = parts[0];
-  at::remainder_out(result, arguments[0].toTensor(), arguments[1].toScalar());
-}
-
-void fmod_of_number_into(const Stack& arguments, c10::ArrayRef<at::Tensor> parts) {
-  at::Tensor result = parts[0];
-  at::fmod_out(result, arguments[0].toTensor(), arguments[1].toScalar());
-}
-
-// Functions of elements of one tensor, or of two that are broadcast.
-std::vector<CallPiece> divide_elements(const c10::OperatorHandle& op, const Stack& arguments,
-                                       int64_t threads) {
-  std::vector<int64_t> sizes = arguments[0].toTensor().sizes().vec();
-  const bool has_number = arguments.size() > 1 && !arguments[1].isTensor();
-  if (arguments.size() > 1 && !has_number) {
-    sizes = at::infer_size(sizes, arguments[1].toTensor().sizes());
-  }
-  const int64_t rank = static_cast<int64_t>(sizes.size());
-  const int64_t dim = divisible_dim(sizes, std::vector<bool>(sizes.size()), threads);
-  if (dim < 0 || c10::multiply_integers(sizes) < kWorthwhileElements) {
-    return {};
-  }
-  std::vector<CallPiece> pieces;
-  for (Range range : ranges(sizes[static_cast<size_t>(dim)], threads)) {
-    CallPiece piece{arguments, {{0, dim, range.start, range.length}}};
-    for (c10::IValue& argument : piece.arguments) {
-      argument = narrowed_summand(argument, rank - dim, range);
-    }
-    if (has_number) {
-      piece.kernel = op.operator_name().name == "aten::fmod" ? &fmod_of_number_into
-                                                             : &remainder_of_number_into;
-    }
-    pieces.push_back(std::move(piece));
-  }
-  return pieces;
-}
-
 }  // namespace
 
 std::vector<CallPiece> divide(const c10::OperatorHandle& op, const Stack& arguments,
@@ -469,23 +321,14 @@ std::vector<CallPiece> divide(const c10::OperatorHandle& op, const Stack& argume
     pieces = divide_resizing(op, arguments, threads);
   } else if (name == "aten::scatter_add") {
     pieces = divide_scatter_add(arguments, threads);
-  } else if (name == "aten::sort" || name == "aten::topk") {
-    pieces = divide_others(op, arguments, 2, threads);
-  } else if (name == "aten::_fft_r2c" || name == "aten::_fft_c2r" || name == "aten::_fft_c2c" ||
-             name == "aten::cumsum" || name == "aten::cumprod") {
-    pieces = divide_others(op, arguments, 1, threads);
-  } else if (name == "aten::slice_backward") {
-    pieces = divide_slice_backward(arguments, threads);
-  } else if (is_pad(name)) {
-    pieces = divide_pad(name, arguments, threads);
-  } else if (is_c_library_function(name)) {
-    pieces = divide_elements(op, arguments, threads);
   } else if (name == "aten::_scaled_dot_product_flash_attention_for_cpu") {
     // (query, key, value, dropout, causal, mask, scale)
     pieces = divide_attention(arguments, 0, 3, 5, 2, threads);
   } else if (name == "aten::_scaled_dot_product_flash_attention_for_cpu_backward") {
     // (gradient, query, key, value, result, logsumexp, dropout, causal, mask, scale)
     pieces = divide_attention(arguments, 1, 6, 8, 3, threads);
+  } else {
+    pieces = divide_elements(op, arguments, threads);
   }
   if (static_cast<int64_t>(pieces.size()) < threads) {
     return {};  // the kernel's own way to use all threads is better

@@ -1,6 +1,8 @@
 // Operators whose work divides into calls that run side by side. Thread-safe.
 #pragma once
 
+#include "host_ops/workers.h"
+
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include <vector>
@@ -21,6 +23,12 @@ struct CallPiece {
   std::vector<Part> parts;
   Kernel kernel = nullptr;  // null: the operator's, whose results are copied
 };
+
+// A piece's part of a tensor that is divided.
+at::Tensor narrowed(const c10::IValue& value, int64_t dim, Range range);
+// What is added or broadcast to the result (a bias, a mask), if anything: divided where that is,
+// `from_last` dimensions before its end, unless it is broadcast there.
+c10::IValue narrowed_summand(const c10::IValue& summand, int64_t from_last, Range range);
 
 // The call as pieces for so many threads; empty if it is better not divided.
 std::vector<CallPiece> divide(const c10::OperatorHandle& op, const torch::jit::Stack& arguments,

@@ -247,6 +247,11 @@ TEST(Divide, GradientsOfSlices) {
                  0);
 }
 
+TEST(Divide, SamplesOfImages) {
+  const Tensor images = torch::randn({3, 5, 20, 20}), grid = torch::rand({3, 64, 64, 2}) * 2 - 1;
+  compare_pieces("aten::grid_sampler_2d", {images, grid, 0, 0, false}, 2, true, 0);
+}
+
 TEST(Divide, FunctionsOfElements) {
   const Tensor x = torch::randn({1, 300, 70}), row = torch::rand({70}) + 0.5;
   for (const char* function : {"aten::sin", "aten::cos", "aten::atan"}) {

@@ -2,9 +2,8 @@
 #include "lower/elementwise.h"
 #include "lower/activation.h"
 #include "lower/common.h"
+#include "lower/library_function.h"
 
-#include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 
@@ -497,14 +496,6 @@ void lower_lerp(LowerContext& c) {
 
 }  // namespace
 
-bool is_c_library_function(std::string_view op) {
-  constexpr std::array<std::string_view, 10> kFunctions = {
-      "aten::sin",  "aten::cos",   "aten::tan",  "aten::asin",      "aten::acos",
-      "aten::atan", "aten::atan2", "aten::fmod", "aten::remainder", "aten::floor_divide"};
-  const std::string_view name = op.substr(0, op.find('.'));
-  return std::find(kFunctions.begin(), kFunctions.end(), name) != kFunctions.end();
-}
-
 void register_arithmetic(LowerTable& table) {
   auto set = [&](const char* name, LowerFunction function, uint32_t flags = kNone) {
     table[std::string("aten::") + name] = {function, flags | kElementwise};
@@ -513,32 +504,32 @@ void register_arithmetic(LowerTable& table) {
   set("exp", lower_exp);
   set("expm1", lower_expm1);
   set("exp2", lower_exp2);
-  set("log", lower_log);
-  set("log1p", lower_log1p);
-  set("log2", lower_log2);
-  set("log10", lower_log10);
+  set("log", or_library<lower_log>);
+  set("log1p", or_library<lower_log1p>);
+  set("log2", or_library<lower_log2>);
+  set("log10", or_library<lower_log10>);
   set("sqrt", lower_sqrt);
   set("rsqrt", lower_rsqrt);
   set("square", lower_square);
   set("reciprocal", lower_reciprocal);
-  set("sin", large_floats_on_host<lower_sin>);
-  set("cos", large_floats_on_host<lower_cos>);
-  set("tan", large_floats_on_host<lower_tan>);
+  set("sin", or_library<lower_sin>);
+  set("cos", or_library<lower_cos>);
+  set("tan", or_library<lower_tan>);
   set("tanh", lower_tanh);
   set("sigmoid", lower_sigmoid);
-  set("erf", lower_erf);
+  set("erf", or_library<lower_erf>);
   set("erfc", lower_erfc);
-  set("erfinv", lower_erfinv);
+  set("erfinv", or_library<lower_erfinv>);
   set("lgamma", lower_lgamma);
   set("digamma", lower_digamma);
-  set("asin", large_floats_on_host<lower_asin>);
-  set("acos", large_floats_on_host<lower_acos>);
-  set("atan", large_floats_on_host<lower_atan>);
+  set("asin", or_library<lower_asin>);
+  set("acos", or_library<lower_acos>);
+  set("atan", or_library<lower_atan>);
   set("sinh", lower_sinh);
   set("cosh", lower_cosh);
   set("asinh", lower_asinh);
   set("acosh", lower_acosh);
-  set("atanh", lower_atanh);
+  set("atanh", or_library<lower_atanh>);
   set("abs", lower_abs);
   set("floor", lower_round_like<kFloor>);
   set("ceil", lower_round_like<kCeil>);
@@ -564,15 +555,15 @@ void register_arithmetic(LowerTable& table) {
   set("div.Scalar", lower_div);
   set("div.Tensor_mode", lower_div_mode);
   set("div.Scalar_mode", lower_div_mode);
-  set("floor_divide", large_floats_on_host<lower_floor_divide>);
-  set("remainder.Tensor", large_floats_on_host<lower_remainder>);
-  set("remainder.Scalar", large_floats_on_host<lower_remainder>);
-  set("fmod.Tensor", large_floats_on_host<lower_fmod>);
-  set("fmod.Scalar", large_floats_on_host<lower_fmod>);
+  set("floor_divide", or_library<lower_floor_divide>);
+  set("remainder.Tensor", or_library<lower_remainder>);
+  set("remainder.Scalar", or_library<lower_remainder>);
+  set("fmod.Tensor", or_library<lower_fmod>);
+  set("fmod.Scalar", or_library<lower_fmod>);
   set("pow.Tensor_Scalar", lower_pow_scalar, kStaticNumbers);
   set("pow.Tensor_Tensor", lower_pow);
   set("pow.Scalar", lower_pow);
-  set("atan2", large_floats_on_host<lower_atan2>);
+  set("atan2", or_library<lower_atan2>);
   set("maximum", lower_maximum);
   set("minimum", lower_minimum);
   set("fmax", lower_fmax);

@@ -2,8 +2,8 @@
 // memory: the kernel sees the same strided tensors that CPU PyTorch would, nothing is copied.
 #include "base/env.h"
 #include "base/error.h"
-#include "lower/elementwise.h"
 #include "lower/graph_lowering.h"
+#include "lower/library_function.h"
 #include "lower/lower_state.h"
 
 #include <algorithm>
@@ -85,7 +85,7 @@ bool kernel_may_raise(const Signature& signature) {
       return false;
     }
   }
-  return !is_c_library_function(op);
+  return !is_library_function(op, signature.outputs[0].dtype);
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 #include "tiers/gain.h"
 
 #include "base/processor.h"
-#include "lower/elementwise.h"
+#include "lower/library_function.h"
 #include "lower/reduction.h"
 
 #include <algorithm>
@@ -127,7 +127,7 @@ double gain_of_program(const Graph& graph) {
       gain += gain_of_product(signature) * time;
       continue;
     }
-    if (is_c_library_function(signature.op) && c10::isFloatingType(signature.outputs[0].dtype)) {
+    if (is_library_function(signature.op, signature.outputs[0].dtype)) {
       continue;  // a call here and there
     }
     if (copies_transposed(name, signature)) {

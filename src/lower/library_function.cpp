@@ -1,0 +1,23 @@
+#include "lower/library_function.h"
+
+#include <algorithm>
+#include <array>
+
+namespace torch_xla {
+
+bool is_library_function(std::string_view op, DType dtype) {
+  constexpr std::array<std::string_view, 10> kOfFloats = {
+      "aten::sin",  "aten::cos",   "aten::tan",  "aten::asin",      "aten::acos",
+      "aten::atan", "aten::atan2", "aten::fmod", "aten::remainder", "aten::floor_divide"};
+  constexpr std::array<std::string_view, 7> kOfDoubles = {
+      "aten::log", "aten::log1p",  "aten::log2", "aten::log10",
+      "aten::erf", "aten::erfinv", "aten::atanh"};
+  const std::string_view name = op.substr(0, op.find('.'));
+  auto has = [&](const auto& names) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
+  return c10::isFloatingType(dtype) &&
+         (has(kOfFloats) || (dtype == DType::Double && has(kOfDoubles)));
+}
+
+}  // namespace torch_xla
