@@ -135,19 +135,38 @@ std::vector<CallPiece> divide_images(const Stack& arguments, int64_t threads) {
   return pieces;
 }
 
-void remainder_of_number_into(const Stack& arguments, c10::ArrayRef<at::Tensor> parts) {
+void remainder_into(const Stack& arguments, c10::ArrayRef<at::Tensor> parts) {
   at::Tensor result = parts[0];
-  at::remainder_out(result, arguments[0].toTensor(), arguments[1].toScalar());
+  const at::Tensor& self = arguments[0].toTensor();
+  arguments[1].isTensor() ? at::remainder_out(result, self, arguments[1].toTensor())
+                          : at::remainder_out(result, self, arguments[1].toScalar());
 }
 
-void fmod_of_number_into(const Stack& arguments, c10::ArrayRef<at::Tensor> parts) {
+void fmod_into(const Stack& arguments, c10::ArrayRef<at::Tensor> parts) {
   at::Tensor result = parts[0];
-  at::fmod_out(result, arguments[0].toTensor(), arguments[1].toScalar());
+  const at::Tensor& self = arguments[0].toTensor();
+  arguments[1].isTensor() ? at::fmod_out(result, self, arguments[1].toTensor())
+                          : at::fmod_out(result, self, arguments[1].toScalar());
+}
+
+void quotient_into(const Stack& arguments, c10::ArrayRef<at::Tensor> parts) {
+  at::Tensor result = parts[0];
+  at::div_out(result, arguments[0].toTensor(), arguments[1].toTensor(),
+              arguments[2].toOptional<std::string_view>());
+}
+
+// Those whose form that writes a given result is not found by their name (KernelCall).
+CallPiece::Kernel kernel_of(const std::string& function) {
+  return function == "aten::remainder" ? &remainder_into
+         : function == "aten::fmod"    ? &fmod_into
+         : function == "aten::div"     ? &quotient_into
+                                       : nullptr;
 }
 
 // Functions of elements of one tensor, or of two that are broadcast.
-std::vector<CallPiece> divide_function(const c10::OperatorHandle& op, const Stack& arguments,
+std::vector<CallPiece> divide_function(const std::string& name, const Stack& arguments,
                                        int64_t threads) {
+  const CallPiece::Kernel kernel = kernel_of(name);
   std::vector<int64_t> sizes = arguments[0].toTensor().sizes().vec();
   const bool has_number = arguments.size() > 1 && !arguments[1].isTensor();
   if (arguments.size() > 1 && !has_number) {
@@ -155,18 +174,15 @@ std::vector<CallPiece> divide_function(const c10::OperatorHandle& op, const Stac
   }
   const int64_t rank = static_cast<int64_t>(sizes.size());
   const int64_t dim = divisible_dim(sizes, std::vector<bool>(sizes.size()), threads);
-  if (dim < 0 || c10::multiply_integers(sizes) < kWorthwhileElements) {
+  if (dim < 0 || c10::multiply_integers(sizes) < kWorthwhileElements ||
+      (has_number && kernel == nullptr)) {
     return {};
   }
   std::vector<CallPiece> pieces;
   for (Range range : ranges(sizes[static_cast<size_t>(dim)], threads)) {
-    CallPiece piece{arguments, {{0, dim, range.start, range.length}}};
+    CallPiece piece{arguments, {{0, dim, range.start, range.length}}, kernel};
     for (c10::IValue& argument : piece.arguments) {
       argument = narrowed_summand(argument, rank - dim, range);
-    }
-    if (has_number) {
-      piece.kernel = op.operator_name().name == "aten::fmod" ? &fmod_of_number_into
-                                                             : &remainder_of_number_into;
     }
     pieces.push_back(std::move(piece));
   }
@@ -194,9 +210,10 @@ std::vector<CallPiece> divide_elements(const c10::OperatorHandle& op, const Stac
   if (name == "aten::grid_sampler_2d") {
     return divide_images(arguments, threads);
   }
-  if (!arguments.empty() && arguments[0].isTensor() &&
-      is_library_function(name, arguments[0].toTensor().scalar_type())) {
-    return divide_function(op, arguments, threads);
+  const bool is_quotient = name == "aten::div" && arguments.size() == 3 && arguments[1].isTensor();
+  if (is_quotient || (!arguments.empty() && arguments[0].isTensor() &&
+                      is_library_function(name, arguments[0].toTensor().scalar_type()))) {
+    return divide_function(name, arguments, threads);
   }
   return {};
 }

@@ -309,6 +309,10 @@ void lower_floor_divide(LowerContext& c) {
 
 void lower_div_mode(LowerContext& c) {
   std::string mode = c.text_or(2, "");
+  if (mode == "floor" && c.signature().op == "aten::div.Tensor_mode" &&
+      c10::isFloatingType(c.output(0).dtype) && c.prefers_host() && is_worth_a_call(c)) {
+    return c.call_host();  // as floor_divide is
+  }
   auto [x, y] = quotient_pair(c);
   if (mode == "floor") {
     finish(c, floor_divide(x, y));

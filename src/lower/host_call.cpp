@@ -75,6 +75,7 @@ bool kernel_may_raise(const Signature& signature) {
                             "aten::log_normal",
                             "aten::geometric",
                             "aten::multinomial",
+                            "aten::div.",
                             "aten::cumsum",
                             "aten::cumprod",
                             "aten::slice_backward",
