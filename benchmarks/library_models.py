@@ -15,12 +15,36 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "dev"))
 
 import sample_models  # noqa: E402
 
+Wrap = Callable[[Callable[..., Tensor]], Callable[..., Tensor]]
+
+
+def moved(given: dict[str, Any], device: str) -> dict[str, Any]:
+    return torch.utils._pytree.tree_map_only(torch.Tensor, lambda t: t.to(device), given)
+
+
+def training_step(
+    model: nn.Module, called: Callable[..., Any], device: str, autocast: bool = False
+) -> Callable[[dict[str, Any]], Tensor]:
+    """A step with AdamW that gives its loss. `called`: the model, or what is called for it."""
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-4)
+
+    def train(inputs: dict[str, Any]) -> Tensor:
+        optimizer.zero_grad()
+        with torch.autocast(device, torch.bfloat16, enabled=autocast):
+            outputs = sample_models.leaves(called(**inputs))
+        loss = sample_models.loss_of(outputs, device)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return train
+
 
 def library_model(
     name: str,
     kind: str,
     device: str,
-    wrap: Callable[[Callable[..., Tensor]], Callable[..., Tensor]],
+    wrap: Wrap,
     wrap_model: Callable[[nn.Module], nn.Module] = lambda m: m,
 ) -> Callable[[], float]:
     """`kind`: training with "", "bf16" (autocast), or "inference"."""
@@ -30,27 +54,11 @@ def library_model(
     generator = torch.Generator().manual_seed(1)
     model = case.model.to(device).train(kind != "inference")
     called = wrap_model(model)
-    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-4)
-
-    def train(inputs: dict[str, Any]) -> Tensor:
-        optimizer.zero_grad()
-        with torch.autocast(device, torch.bfloat16, enabled=kind == "bf16"):
-            outputs = sample_models.leaves(called(**inputs))
-        loss = sample_models.loss_of(outputs, device)
-        loss.backward()
-        optimizer.step()
-        return loss
 
     def infer(inputs: dict[str, Any]) -> Tensor:
         with torch.no_grad():
             return sample_models.leaves(called(**inputs))[0].float().mean()
 
+    train = training_step(model, called, device, autocast=kind == "bf16")
     run = wrap(infer if kind == "inference" else train)
-
-    def step() -> float:
-        given = torch.utils._pytree.tree_map_only(
-            torch.Tensor, lambda t: t.to(device), case.inputs(generator)
-        )
-        return run(given).item()
-
-    return step
+    return lambda: run(moved(case.inputs(generator), device)).item()

@@ -32,20 +32,17 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "dev"))
 def train(name: str, device: str, steps: int, scale: str) -> list[float]:
     import sample_models
     import torch
+    from library_models import moved, training_step
 
     case = sample_models.case(name, sample_models.SCALES[scale])
     generator = torch.Generator().manual_seed(1)
     model = case.model.to(device).train()
-    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-4)
+    step = training_step(model, model, device)
     seconds = []
     for _ in range(steps):
         given = case.inputs(generator)
         start = time.perf_counter()
-        inputs = torch.utils._pytree.tree_map_only(torch.Tensor, lambda t: t.to(device), given)
-        optimizer.zero_grad()
-        loss = sample_models.loss_of(sample_models.leaves(model(**inputs)), device)
-        loss.backward()
-        optimizer.step()
+        loss = step(moved(given, device))
         if device == "xla":
             sys.modules["torch_xla"].sync()
         loss.item()

@@ -22,6 +22,26 @@ c10::IValue narrowed_summand(const c10::IValue& summand, int64_t from_last, Rang
   return dim < 0 || tensor.size(dim) == 1 ? summand : narrowed(summand, dim, range);
 }
 
+std::vector<CallPiece> pieces_along(int64_t dim, const torch::jit::Stack& arguments,
+                                    std::initializer_list<size_t> divided, int64_t threads,
+                                    CallPiece::Kernel kernel, size_t results) {
+  std::vector<CallPiece> pieces;
+  if (dim < 0) {
+    return pieces;
+  }
+  for (Range range : ranges(arguments[*divided.begin()].toTensor().size(dim), threads)) {
+    CallPiece piece{arguments, {}, kernel};
+    for (size_t i : divided) {
+      piece.arguments[i] = narrowed(arguments[i], dim, range);
+    }
+    for (size_t i = 0; i < results; ++i) {
+      piece.parts.push_back({i, dim, range.start, range.length});
+    }
+    pieces.push_back(std::move(piece));
+  }
+  return pieces;
+}
+
 namespace {
 
 using torch::jit::Stack;
@@ -283,15 +303,7 @@ std::vector<CallPiece> divide_scatter_add(const Stack& arguments, int64_t thread
       index.numel() < kWorthwhileIndices) {
     return {};
   }
-  std::vector<CallPiece> pieces;
-  for (Range range : ranges(self.size(0), threads)) {
-    CallPiece piece{arguments, {{0, 0, range.start, range.length}}, &add_at_indices};
-    for (size_t i : {0, 2, 3}) {
-      piece.arguments[i] = narrowed(arguments[i], 0, range);
-    }
-    pieces.push_back(std::move(piece));
-  }
-  return pieces;
+  return pieces_along(0, arguments, {0, 2, 3}, threads, &add_at_indices);
 }
 
 }  // namespace

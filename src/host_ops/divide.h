@@ -5,6 +5,7 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
+#include <initializer_list>
 #include <vector>
 
 namespace torch_xla {
@@ -29,6 +30,12 @@ at::Tensor narrowed(const c10::IValue& value, int64_t dim, Range range);
 // What is added or broadcast to the result (a bias, a mask), if anything: divided where that is,
 // `from_last` dimensions before its end, unless it is broadcast there.
 c10::IValue narrowed_summand(const c10::IValue& summand, int64_t from_last, Range range);
+
+// Pieces along a dimension that the arguments `divided` and the first results have in common; none
+// if there is no such dimension (-1).
+std::vector<CallPiece> pieces_along(int64_t dim, const torch::jit::Stack& arguments,
+                                    std::initializer_list<size_t> divided, int64_t threads,
+                                    CallPiece::Kernel kernel = nullptr, size_t results = 1);
 
 // The call as pieces for so many threads; empty if it is better not divided.
 std::vector<CallPiece> divide(const c10::OperatorHandle& op, const torch::jit::Stack& arguments,

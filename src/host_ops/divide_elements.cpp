@@ -41,16 +41,7 @@ std::vector<CallPiece> divide_others(const c10::OperatorHandle& op, const Stack&
     along[static_cast<size_t>(dim < 0 ? dim + self.dim() : dim)] = true;
   }
   const int64_t dim = divisible_dim(self.sizes(), along, threads);
-  std::vector<CallPiece> pieces;
-  for (Range range : dim < 0 ? std::vector<Range>{} : ranges(self.size(dim), threads)) {
-    CallPiece piece{arguments, {}};
-    piece.arguments[0] = narrowed(arguments[0], dim, range);
-    for (size_t i = 0; i < results; ++i) {
-      piece.parts.push_back({i, dim, range.start, range.length});
-    }
-    pieces.push_back(std::move(piece));
-  }
-  return pieces;
+  return pieces_along(dim, arguments, {0}, threads, nullptr, results);
 }
 
 void pad_into(const Stack& arguments, c10::ArrayRef<at::Tensor> parts) {
@@ -77,16 +68,10 @@ std::vector<CallPiece> divide_slice_backward(const Stack& arguments, int64_t thr
   std::vector<bool> sliced(static_cast<size_t>(grad.dim()));
   sliced[static_cast<size_t>(along < 0 ? along + grad.dim() : along)] = true;
   const int64_t dim = divisible_dim(grad.sizes(), sliced, threads);
-  if (dim < 0 || grad.numel() < kWorthwhileElements) {
+  if (grad.numel() < kWorthwhileElements) {
     return {};
   }
-  std::vector<CallPiece> pieces;
-  for (Range range : ranges(grad.size(dim), threads)) {
-    CallPiece piece{arguments, {{0, dim, range.start, range.length}}, &place_slice};
-    piece.arguments[0] = narrowed(arguments[0], dim, range);
-    pieces.push_back(std::move(piece));
-  }
-  return pieces;
+  return pieces_along(dim, arguments, {0}, threads, &place_slice);
 }
 
 bool is_pad(const std::string& name) {
@@ -110,13 +95,7 @@ std::vector<CallPiece> divide_pad(const std::string& name, const Stack& argument
     padded[padded.size() - 1 - i / 2] = padded[padded.size() - 1 - i / 2] || amounts[i] != 0;
   }
   const int64_t dim = divisible_dim(self.sizes(), padded, threads);
-  std::vector<CallPiece> pieces;
-  for (Range range : dim < 0 ? std::vector<Range>{} : ranges(self.size(dim), threads)) {
-    CallPiece piece{arguments, {{0, dim, range.start, range.length}}, kernel};
-    piece.arguments[0] = narrowed(arguments[0], dim, range);
-    pieces.push_back(std::move(piece));
-  }
-  return pieces;
+  return pieces_along(dim, arguments, {0}, threads, kernel);
 }
 
 // grid_sampler_2d(input, grid, ...)
@@ -125,14 +104,7 @@ std::vector<CallPiece> divide_images(const Stack& arguments, int64_t threads) {
   if (grid.size(0) < threads || grid.numel() < kWorthwhileElements) {
     return {};
   }
-  std::vector<CallPiece> pieces;
-  for (Range range : ranges(grid.size(0), threads)) {
-    CallPiece piece{arguments, {{0, 0, range.start, range.length}}};
-    piece.arguments[0] = narrowed(arguments[0], 0, range);
-    piece.arguments[1] = narrowed(arguments[1], 0, range);
-    pieces.push_back(std::move(piece));
-  }
-  return pieces;
+  return pieces_along(0, arguments, {0, 1}, threads);
 }
 
 void remainder_into(const Stack& arguments, c10::ArrayRef<at::Tensor> parts) {
