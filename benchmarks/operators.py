@@ -2,7 +2,8 @@
 
 Each side lives in a process of its own, and they take turns: for each case every side calls the
 operator for a while, round by round, and its best round counts. `compiled` runs the operator as a
-program of its own, `eager` in eager mode; a call has ended when its results are there.
+graph of its own, which is interpreted where that is faster; `program` is always a program, as the
+operator is inside a large one; `eager` is eager mode. A call has ended when its results are there.
 """
 
 import argparse
@@ -14,17 +15,33 @@ from collections.abc import Callable
 
 from timing import Worker, write_json
 
-SIDES = ("compiled", "eager")
+SIDES = ("compiled", "program", "eager")
 DTYPES = ("f32", "bf16", "f16")
 ROUNDS, SECONDS = 5, 0.05
 
 
-def worker(side: str) -> None:
+SETTINGS = {"TORCH_XLA_TIER_RUNS": "2", "TORCH_XLA_PROGRESS": "0"}
+SETTINGS_OF = {"program": {"TORCH_XLA_TIERS": "off"}}
+
+
+def cases(opinfo: bool) -> tuple[dict[str, Callable], Callable[[str], bool]]:
+    """Cases by name, and which have gradients."""
+    if opinfo:
+        from opinfo_cases import opinfo_cases
+
+        found, differentiable = opinfo_cases()
+        return found, differentiable.__contains__
+    from operator_cases import CASES, is_differentiable
+
+    return CASES, is_differentiable
+
+
+def worker(side: str, opinfo: bool) -> None:
     """Answers each line `CASE DTYPE GRADIENTS` on stdin with whether it can, then each empty line
     with the seconds of a call, until the next case comes."""
     import torch
-    from operator_cases import CASES
 
+    all_cases, _ = cases(opinfo)
     dtypes = dict(zip(DTYPES, (torch.float32, torch.bfloat16, torch.float16), strict=True))
     device, wait = "cpu", lambda: None
     wrap: Callable = lambda f: f  # noqa: E731 - one of two
@@ -33,7 +50,7 @@ def worker(side: str) -> None:
 
         device, wait = "xla", lambda: torch_xla.sync(wait=True)
         torch_xla.experimental.eager_mode(side == "eager")
-        wrap = torch_xla.compile if side == "compiled" else wrap
+        wrap = wrap if side == "eager" else torch_xla.compile
 
     call: Callable[[], object] = lambda: None  # noqa: E731
     for line in sys.stdin:
@@ -41,7 +58,7 @@ def worker(side: str) -> None:
             name, dtype, gradients = line.strip().rsplit(" ", 2)
             torch.manual_seed(0)
             try:
-                call = bound(CASES[name], device, dtypes[dtype], gradients == "1", wrap, wait)
+                call = bound(all_cases[name], device, dtypes[dtype], gradients == "1", wrap, wait)
                 for _ in range(6):  # a program takes over in the third
                     call()
                 print(json.dumps(""), flush=True)
@@ -125,22 +142,29 @@ def main() -> None:
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument("--only", nargs="*", default=[""], help="cases with one of these words")
     parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=list(DTYPES))
-    parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES))
+    parser.add_argument("--sides", nargs="+", choices=SIDES, default=["compiled", "eager"])
     parser.add_argument("--gradients", choices=("with", "without"), help="only these")
+    parser.add_argument("--opinfo", action="store_true", help="operators of PyTorch's database")
     parser.add_argument("--json", help="write the seconds to this file")
     options = parser.parse_args()
     if options.worker:
-        worker(options.worker)
+        worker(options.worker, options.opinfo)
         return
-    from operator_cases import CASES, is_differentiable
-
-    settings = {"TORCH_XLA_TIER_RUNS": "2", "TORCH_XLA_PROGRESS": "0"}
+    more = ["--opinfo"] * options.opinfo
+    all_cases, is_differentiable = cases(options.opinfo)
     sides = {
-        name: Worker(sys.executable, __file__, "--worker", name, **settings)
+        name: Worker(
+            sys.executable,
+            __file__,
+            "--worker",
+            name,
+            *more,
+            **SETTINGS | SETTINGS_OF.get(name, {}),
+        )
         for name in ("cpu", *options.sides)
     }
     all_found = {}
-    for name in (n for n in CASES if any(word in n for word in options.only)):
+    for name in (n for n in all_cases if any(word in n for word in options.only)):
         for dtype in options.dtypes:
             for gradients in (0, 1):
                 skipped = options.gradients and (options.gradients == "with") != bool(gradients)

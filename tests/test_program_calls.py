@@ -24,6 +24,9 @@ ELEMENTS: dict[str, Function] = {
     "remainder": torch.remainder,
     "remainder of a number": lambda x, y: x % 1.5,
     "remainder of a column": lambda x, y: torch.remainder(x, y[:, :1]),
+    "power": lambda x, y: y ** (x / 8),
+    "power of a number": lambda x, y: 1.5**x,
+    "power to a number": lambda x, y: y**2.25,
     "floor_divide": lambda x, y: x // y,
     "floor_divide by a number": lambda x, y: x // 0.3,
     "quotient rounded down": lambda x, y: torch.div(x, y, rounding_mode="floor"),
@@ -49,8 +52,18 @@ MOVES: dict[str, Function] = {
         x.reshape(4, 8, 24, 24), (y - 1).reshape(4, 48, 48, 2), align_corners=False
     ),
     "replicate": lambda x, y: F.pad(x.view(4, 32, 144), (7, 0), mode="replicate"),
+    "product of rows": lambda x, y: (x / 9).prod(1),
+    "product of columns": lambda x, y: (x / 9).prod(0, keepdim=True),
+    "roll": lambda x, y: x.view(8, 16, 12, 12).roll((1, -3), (1, 3)),
+    "roll all": lambda x, y: x.roll(777),
+    "adaptive average": lambda x, y: F.adaptive_avg_pool2d(x.view(4, 32, 12, 12), (5, 12)),
+    "adaptive average of one": lambda x, y: F.adaptive_avg_pool2d(x.view(128, 12, 12), 7),
+    "adaptive average of 3": lambda x, y: F.adaptive_avg_pool3d(x.view(2, 8, 8, 12, 12), (3, 5, 2)),
+    "adaptive maximum": lambda x, y: F.adaptive_max_pool2d(x.view(4, 32, 12, 12), (5, 6)),
+    "adaptive maximum of 3": lambda x, y: F.adaptive_max_pool3d(x.view(2, 8, 8, 12, 12), 3),
 }
 CASES = ELEMENTS | MOVES
+NOT_ALWAYS_CALLS = ("pad and crop", "roll", "roll all")
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 
 
@@ -132,7 +145,7 @@ def test_of_integers_and_of_few_numbers(name: str) -> None:
 
 
 @pytest.mark.host_only("other devices compute these themselves")
-@pytest.mark.parametrize("name", [name for name in CASES if name != "pad and crop"])
+@pytest.mark.parametrize("name", [name for name in CASES if name not in NOT_ALWAYS_CALLS])
 def test_they_are_calls(name: str) -> None:
     x, y = operands(torch.float64)
     result = CASES[name](x.to("xla"), y.to("xla"))

@@ -23,13 +23,13 @@ c10::IValue narrowed_summand(const c10::IValue& summand, int64_t from_last, Rang
 }
 
 std::vector<CallPiece> pieces_along(int64_t dim, const torch::jit::Stack& arguments,
-                                    std::initializer_list<size_t> divided, int64_t threads,
+                                    c10::ArrayRef<size_t> divided, int64_t threads,
                                     CallPiece::Kernel kernel, size_t results) {
   std::vector<CallPiece> pieces;
   if (dim < 0) {
     return pieces;
   }
-  for (Range range : ranges(arguments[*divided.begin()].toTensor().size(dim), threads)) {
+  for (Range range : ranges(arguments[divided.front()].toTensor().size(dim), threads)) {
     CallPiece piece{arguments, {}, kernel};
     for (size_t i : divided) {
       piece.arguments[i] = narrowed(arguments[i], dim, range);

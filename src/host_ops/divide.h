@@ -5,7 +5,6 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
-#include <initializer_list>
 #include <vector>
 
 namespace torch_xla {
@@ -34,7 +33,7 @@ c10::IValue narrowed_summand(const c10::IValue& summand, int64_t from_last, Rang
 // Pieces along a dimension that the arguments `divided` and the first results have in common; none
 // if there is no such dimension (-1).
 std::vector<CallPiece> pieces_along(int64_t dim, const torch::jit::Stack& arguments,
-                                    std::initializer_list<size_t> divided, int64_t threads,
+                                    c10::ArrayRef<size_t> divided, int64_t threads,
                                     CallPiece::Kernel kernel = nullptr, size_t results = 1);
 
 // The call as pieces for so many threads; empty if it is better not divided.

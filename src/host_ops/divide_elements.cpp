@@ -6,6 +6,7 @@
 #include <ATen/ExpandUtils.h>
 
 #include <algorithm>
+#include <limits>
 
 namespace torch_xla {
 
@@ -98,67 +99,56 @@ std::vector<CallPiece> divide_pad(const std::string& name, const Stack& argument
   return pieces_along(dim, arguments, {0}, threads, kernel);
 }
 
-// grid_sampler_2d(input, grid, ...)
-std::vector<CallPiece> divide_images(const Stack& arguments, int64_t threads) {
-  const at::Tensor& grid = arguments[1].toTensor();
-  if (grid.size(0) < threads || grid.numel() < kWorthwhileElements) {
+// Images: all tensors are divided.
+std::vector<CallPiece> divide_images(const Stack& arguments, size_t results, int64_t threads) {
+  int64_t elements = 0, images = std::numeric_limits<int64_t>::max();
+  std::vector<size_t> divided;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i].isTensor()) {
+      const at::Tensor& tensor = arguments[i].toTensor();
+      elements = std::max(elements, tensor.numel());
+      images = std::min(images, tensor.size(0));
+      divided.push_back(i);
+    }
+  }
+  if (images < threads || elements < kWorthwhileElements) {
     return {};
   }
-  return pieces_along(0, arguments, {0, 1}, threads);
+  return pieces_along(0, arguments, divided, threads, nullptr, results);
 }
 
-void remainder_into(const Stack& arguments, c10::ArrayRef<at::Tensor> parts) {
-  at::Tensor result = parts[0];
-  const at::Tensor& self = arguments[0].toTensor();
-  arguments[1].isTensor() ? at::remainder_out(result, self, arguments[1].toTensor())
-                          : at::remainder_out(result, self, arguments[1].toScalar());
-}
-
-void fmod_into(const Stack& arguments, c10::ArrayRef<at::Tensor> parts) {
-  at::Tensor result = parts[0];
-  const at::Tensor& self = arguments[0].toTensor();
-  arguments[1].isTensor() ? at::fmod_out(result, self, arguments[1].toTensor())
-                          : at::fmod_out(result, self, arguments[1].toScalar());
-}
-
-void quotient_into(const Stack& arguments, c10::ArrayRef<at::Tensor> parts) {
-  at::Tensor result = parts[0];
-  at::div_out(result, arguments[0].toTensor(), arguments[1].toTensor(),
-              arguments[2].toOptional<std::string_view>());
-}
-
-// Those whose form that writes a given result is not found by their name (KernelCall).
-CallPiece::Kernel kernel_of(const std::string& function) {
-  return function == "aten::remainder" ? &remainder_into
-         : function == "aten::fmod"    ? &fmod_into
-         : function == "aten::div"     ? &quotient_into
-                                       : nullptr;
-}
-
-// Functions of elements of one tensor, or of two that are broadcast.
-std::vector<CallPiece> divide_function(const std::string& name, const Stack& arguments,
-                                       int64_t threads) {
-  const CallPiece::Kernel kernel = kernel_of(name);
-  std::vector<int64_t> sizes = arguments[0].toTensor().sizes().vec();
-  const bool has_number = arguments.size() > 1 && !arguments[1].isTensor();
-  if (arguments.size() > 1 && !has_number) {
-    sizes = at::infer_size(sizes, arguments[1].toTensor().sizes());
+// Functions of elements of one tensor, or of some that are broadcast.
+std::vector<CallPiece> divide_function(const Stack& arguments, int64_t threads) {
+  std::vector<int64_t> sizes;
+  for (const c10::IValue& argument : arguments) {
+    if (argument.isTensor()) {
+      sizes = at::infer_size(sizes, argument.toTensor().sizes());
+    }
   }
   const int64_t rank = static_cast<int64_t>(sizes.size());
   const int64_t dim = divisible_dim(sizes, std::vector<bool>(sizes.size()), threads);
-  if (dim < 0 || c10::multiply_integers(sizes) < kWorthwhileElements ||
-      (has_number && kernel == nullptr)) {
+  if (dim < 0 || c10::multiply_integers(sizes) < kWorthwhileElements) {
     return {};
   }
   std::vector<CallPiece> pieces;
   for (Range range : ranges(sizes[static_cast<size_t>(dim)], threads)) {
-    CallPiece piece{arguments, {{0, dim, range.start, range.length}}, kernel};
+    CallPiece piece{arguments, {{0, dim, range.start, range.length}}};
     for (c10::IValue& argument : piece.arguments) {
       argument = narrowed_summand(argument, rank - dim, range);
     }
     pieces.push_back(std::move(piece));
   }
   return pieces;
+}
+
+// Whether it computes a function of the C library (lower/library_function.h).
+bool computes_function(const std::string& name, const Stack& arguments) {
+  const auto* floats = std::find_if(
+      arguments.data(), arguments.data() + arguments.size(), [](const c10::IValue& argument) {
+        return argument.isTensor() && argument.toTensor().is_floating_point();
+      });
+  return floats != arguments.data() + arguments.size() &&
+         (is_library_function(name, floats->toTensor().scalar_type()) || name == "aten::div");
 }
 
 }  // namespace
@@ -179,13 +169,14 @@ std::vector<CallPiece> divide_elements(const c10::OperatorHandle& op, const Stac
   if (is_pad(name)) {
     return divide_pad(name, arguments, threads);
   }
-  if (name == "aten::grid_sampler_2d") {
-    return divide_images(arguments, threads);
+  if (name == "aten::grid_sampler_2d" || name.starts_with("aten::_adaptive_avg_pool")) {
+    return divide_images(arguments, 1, threads);
   }
-  const bool is_quotient = name == "aten::div" && arguments.size() == 3 && arguments[1].isTensor();
-  if (is_quotient || (!arguments.empty() && arguments[0].isTensor() &&
-                      is_library_function(name, arguments[0].toTensor().scalar_type()))) {
-    return divide_function(name, arguments, threads);
+  if (name.starts_with("aten::adaptive_max_pool")) {
+    return divide_images(arguments, name.ends_with("_backward") ? 1 : 2, threads);
+  }
+  if (computes_function(name, arguments)) {
+    return divide_function(arguments, threads);
   }
   return {};
 }

@@ -107,19 +107,29 @@ std::optional<c10::OperatorHandle> in_place_form(const c10::OperatorHandle& op) 
   return same ? found : std::nullopt;
 }
 
-// "mm.out" of "mm", where the CPU has a kernel for it.
+// Whether it is `op` with one result that is given, and the CPU has a kernel for it.
+bool writes_result_of(const c10::OperatorHandle& op, const c10::OperatorHandle& other) {
+  const auto &own = op.schema().arguments(), &others = other.schema().arguments();
+  return op.schema().returns().size() == 1 && others.size() == own.size() + 1 &&
+         others.back().is_out() && other.hasKernelForDispatchKey(c10::DispatchKey::CPU) &&
+         std::equal(own.begin(), own.end(), others.begin(),
+                    [](auto& a, auto& b) { return !is_written(a) && *a.type() == *b.type(); });
+}
+
+// "mm.out" of "mm", "fmod.Tensor_out" of "fmod.Tensor", "div.out_mode" of "div.Tensor_mode".
 std::optional<c10::OperatorHandle> out_form(const c10::OperatorHandle& op) {
-  auto found = c10::Dispatcher::singleton().findSchema({op.operator_name().name, "out"});
-  const auto& own = op.schema().arguments();
-  if (!found || found->schema().arguments().size() != own.size() + 1 ||
-      op.schema().returns().size() != 1 || !found->hasKernelForDispatchKey(c10::DispatchKey::CPU)) {
-    return std::nullopt;
+  const auto& [name, overload] = op.operator_name();
+  std::string renamed = overload;
+  if (constexpr std::string_view kTensor = "Tensor"; renamed.starts_with(kTensor)) {
+    renamed.replace(0, kTensor.size(), "out");
   }
-  const auto& others = found->schema().arguments();
-  const bool same = std::equal(own.begin(), own.end(), others.begin(), [](auto& a, auto& b) {
-    return !is_written(a) && *a.type() == *b.type();
-  });
-  return same && others.back().is_out() ? found : std::nullopt;
+  for (const std::string& candidate : {std::string("out"), overload + "_out", renamed}) {
+    auto found = c10::Dispatcher::singleton().findSchema({name, candidate});
+    if (found && writes_result_of(op, *found)) {
+      return found;
+    }
+  }
+  return std::nullopt;
 }
 
 bool is_batch_norm(const std::string& op) {

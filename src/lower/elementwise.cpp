@@ -334,6 +334,11 @@ Expr integer_power(Expr x, int64_t exponent) {
 
 Expr power(Expr x, Expr y) { return {x.b(), x.b().binary("power", x.value(), y.value())}; }
 
+void lower_pow(LowerContext& c) {
+  auto [x, y] = pair(c);
+  finish(c, power(x, y));
+}
+
 void lower_pow_scalar(LowerContext& c) {
   Expr x = operand(c, 0);
   if (std::optional<Number> literal = c.literal(1);
@@ -358,13 +363,7 @@ void lower_pow_scalar(LowerContext& c) {
       return;
     }
   }
-  const Val exponent = c.b.convert(c.number(1, c.output(0).dtype), x.value().dtype());
-  finish(c, power(x, {c.b, c.b.expand(exponent, x.value().dims())}));
-}
-
-void lower_pow(LowerContext& c) {
-  auto [x, y] = pair(c);
-  finish(c, power(x, y));
+  or_library<lower_pow>(c);
 }
 
 void lower_atan2(LowerContext& c) {
@@ -565,8 +564,8 @@ void register_arithmetic(LowerTable& table) {
   set("fmod.Tensor", or_library<lower_fmod>);
   set("fmod.Scalar", or_library<lower_fmod>);
   set("pow.Tensor_Scalar", lower_pow_scalar, kStaticNumbers);
-  set("pow.Tensor_Tensor", lower_pow);
-  set("pow.Scalar", lower_pow);
+  set("pow.Tensor_Tensor", or_library<lower_pow>);
+  set("pow.Scalar", or_library<lower_pow>);
   set("atan2", or_library<lower_atan2>);
   set("maximum", lower_maximum);
   set("minimum", lower_minimum);

@@ -6,9 +6,10 @@
 namespace torch_xla {
 
 bool is_library_function(std::string_view op, DType dtype) {
-  constexpr std::array<std::string_view, 10> kOfFloats = {
-      "aten::sin",  "aten::cos",   "aten::tan",  "aten::asin",      "aten::acos",
-      "aten::atan", "aten::atan2", "aten::fmod", "aten::remainder", "aten::floor_divide"};
+  constexpr std::array<std::string_view, 11> kOfFloats = {
+      "aten::sin",  "aten::cos",       "aten::tan",         "aten::asin",
+      "aten::acos", "aten::atan",      "aten::atan2",       "aten::pow",
+      "aten::fmod", "aten::remainder", "aten::floor_divide"};
   constexpr std::array<std::string_view, 7> kOfDoubles = {
       "aten::log", "aten::log1p",  "aten::log2", "aten::log10",
       "aten::erf", "aten::erfinv", "aten::atanh"};

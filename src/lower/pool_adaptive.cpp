@@ -153,12 +153,24 @@ Expr counts(Builder& b, const Layout& layout, DType dtype) {
   return *result;
 }
 
+// Laid out, windows of several lengths take more memory than what is pooled.
+bool is_better_called(const LowerContext& c, Ints sizes, Ints pooled, int64_t spatial) {
+  bool even = true;
+  for (size_t d = sizes.size() - static_cast<size_t>(spatial); d < sizes.size(); ++d) {
+    even = even && (pooled[d] == 0 || sizes[d] % pooled[d] == 0);
+  }
+  return !even && c.prefers_host() && is_worth_a_call(c);
+}
+
 // _adaptive_avg_pool2d, _adaptive_avg_pool3d(self, output_size)
 template <int64_t spatial>
 void lower_adaptive_avg_pool(LowerContext& c) {
   Builder& b = c.b;
   DType compute = compute_dtype(c.output(0).dtype);
   Val x = c.tensor_as(0, compute);
+  if (is_better_called(c, x.dims(), c.output(0).sizes, spatial)) {
+    return c.call_host();
+  }
   Layout layout = layout_of(x.dims(), c.output(0).sizes, spatial);
   Expr laid_out(b, lay_out(b, x, layout));
   if (auto inside = belongs(b, layout)) {
@@ -173,6 +185,9 @@ void lower_adaptive_avg_pool_backward(LowerContext& c) {
   Builder& b = c.b;
   DType compute = compute_dtype(c.output(0).dtype);
   Expr grad(b, c.tensor_as(0, compute));
+  if (is_better_called(c, c.output(0).sizes, grad.value().dims(), spatial)) {
+    return c.call_host();
+  }
   Layout layout = layout_of(c.output(0).sizes, grad.value().dims(), spatial);
   Dims split = layout.split(), kept, merged = layout.batch;
   for (int64_t d = 0; d < layout.batch_rank(); ++d) {
@@ -224,10 +239,12 @@ void register_adaptive_pool(LowerTable& table) {
   table["aten::_adaptive_avg_pool3d"] = {lower_adaptive_avg_pool<3>};
   table["aten::_adaptive_avg_pool2d_backward"] = {lower_adaptive_avg_pool_backward<2>};
   table["aten::_adaptive_avg_pool3d_backward"] = {lower_adaptive_avg_pool_backward<3>};
-  table["aten::adaptive_max_pool2d"] = {lower_adaptive_max_pool<2>};
-  table["aten::adaptive_max_pool3d"] = {lower_adaptive_max_pool<3>};
-  table["aten::adaptive_max_pool2d_backward"] = {lower_adaptive_max_pool_backward<2>};
-  table["aten::adaptive_max_pool3d_backward"] = {lower_adaptive_max_pool_backward<3>};
+  table["aten::adaptive_max_pool2d"] = {large_on_host<lower_adaptive_max_pool<2>>};
+  table["aten::adaptive_max_pool3d"] = {large_on_host<lower_adaptive_max_pool<3>>};
+  table["aten::adaptive_max_pool2d_backward"] = {
+      large_on_host<lower_adaptive_max_pool_backward<2>>};
+  table["aten::adaptive_max_pool3d_backward"] = {
+      large_on_host<lower_adaptive_max_pool_backward<3>>};
 }
 
 }  // namespace torch_xla

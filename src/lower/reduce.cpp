@@ -309,8 +309,8 @@ void register_reduce(LowerTable& table) {
   set("mean", lower_mean);
   set("mean.dim", lower_mean_dim);
   set("nansum", lower_nansum);
-  set("prod", lower_prod);
-  set("prod.dim_int", lower_prod_dim);
+  set("prod", large_on_host<lower_prod>);
+  set("prod.dim_int", large_on_host<lower_prod_dim>);
   set("count_nonzero.dim_IntList", lower_count_nonzero);
   set("amax", lower_amax<true>);
   set("amin", lower_amax<false>);

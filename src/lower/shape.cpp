@@ -1,6 +1,7 @@
 // Joining, repeating and reordering: cat, stack, repeat, flip, roll, tril, triu, trace, cross.
 #include "lower/shape.h"
 
+#include "base/processor.h"
 #include "lower/expr.h"
 
 namespace torch_xla {
@@ -85,7 +86,7 @@ Val rolled(Builder& b, Val x, int64_t dim, Val shift) {
 }
 
 // roll(self, shifts, dims); without dims as if flat
-void lower_roll(LowerContext& c) {
+void roll_parts(LowerContext& c) {
   const Dims dims = c.integers(2);
   const Val all = c.tensor(0);
   Val x = dims.empty() ? c.b.reshape(all, {all.numel()}) : all;
@@ -100,6 +101,13 @@ void lower_roll(LowerContext& c) {
     roll(c.numbers(1, DType::Long));
   }
   c.set(0, c.b.reshape(x, all.dims()));
+}
+
+// XLA-CPU joins parts of what the processor does not load by masks number by number.
+void lower_roll(LowerContext& c) {
+  const bool by_number =
+      c10::elementSize(c.output(0).dtype) < 4 && !processor::loads_16_bits_by_mask();
+  by_number ? large_on_host<roll_parts>(c) : roll_parts(c);
 }
 
 // The elements on the side `direction` (LE, GE) of a diagonal: column - row <= diagonal.

@@ -262,7 +262,8 @@ Val Builder::convert(Val x, DType dtype) {
   if (c10::isFloatingType(from) && c10::isIntegralType(dtype, false)) {
     x = to_integer(x, dtype);
   }
-  if (moves_as_bits(dtype) && c10::isIntegralType(from, false)) {
+  if ((moves_as_bits(dtype) && c10::isIntegralType(from, false)) ||
+      (c10::isReducedFloatingType(dtype) && from == DType::Double)) {
     return rounded(emit("convert", {x}, {DType::Float, x.dims()}), dtype);
   }
   if (from == DType::Bool && c10::isFloatingType(dtype)) {
