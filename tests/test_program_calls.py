@@ -24,9 +24,10 @@ ELEMENTS: dict[str, Function] = {
     "remainder": torch.remainder,
     "remainder of a number": lambda x, y: x % 1.5,
     "remainder of a column": lambda x, y: torch.remainder(x, y[:, :1]),
-    "power": lambda x, y: y ** (x / 8),
+    "power": lambda x, y: y**x,
     "power of a number": lambda x, y: 1.5**x,
     "power to a number": lambda x, y: y**2.25,
+    "whole power": lambda x, y: x**5,
     "floor_divide": lambda x, y: x // y,
     "floor_divide by a number": lambda x, y: x // 0.3,
     "quotient rounded down": lambda x, y: torch.div(x, y, rounding_mode="floor"),
@@ -158,3 +159,17 @@ def test_special_numbers(name: str, special: float) -> None:
     x, y = operands(torch.float32)
     x[::3], y[::2] = special, special
     expect_close(ELEMENTS[name](x.to("xla"), y.to("xla")), ELEMENTS[name](x, y))
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64], ids=str
+)
+def test_whole_powers_wrap(dtype: torch.dtype) -> None:
+    """Exponents of more than six bits, which the compiler does not look at."""
+    high = min(torch.iinfo(dtype).max, 5000)
+    x = torch.arange(max(torch.iinfo(dtype).min, -9), 10).to(dtype)[:, None]
+    y = torch.tensor([*range(130), high - 1, high]).clamp(max=high).to(dtype)
+    expect_close(x.to("xla") ** y.to("xla"), x**y)
+    if dtype.is_signed:
+        expect_close(x.to("xla") ** -y.to("xla"), x**-y)
+    expect_close(x.to("xla") ** 77, x**77)

@@ -324,48 +324,6 @@ void lower_div_mode(LowerContext& c) {
   }
 }
 
-Expr integer_power(Expr x, int64_t exponent) {
-  Expr result = x;
-  for (int64_t i = 1; i < exponent; ++i) {
-    result = result * x;
-  }
-  return result;
-}
-
-Expr power(Expr x, Expr y) { return {x.b(), x.b().binary("power", x.value(), y.value())}; }
-
-void lower_pow(LowerContext& c) {
-  auto [x, y] = pair(c);
-  finish(c, power(x, y));
-}
-
-void lower_pow_scalar(LowerContext& c) {
-  Expr x = operand(c, 0);
-  if (std::optional<Number> literal = c.literal(1);
-      literal && literal->kind != Number::Kind::Complex) {
-    double exponent = literal->to_double();
-    if (exponent == 2 || exponent == 3) {
-      finish(c, integer_power(x, static_cast<int64_t>(exponent)));
-      return;
-    }
-    if (exponent == 1) {
-      finish(c, x);
-      return;
-    }
-    bool floating = is_float(x.value().dtype());
-    if (floating && exponent == -1) {
-      finish(c, 1.0 / x);
-      return;
-    }
-    // ATen, too, takes roots here, which differ from powers at -0 and -inf; but not of halves.
-    if (floating && std::abs(exponent) == 0.5 && c.output(0).dtype != DType::Half) {
-      finish(c, {c.b, c.b.unary(exponent > 0 ? "sqrt" : "rsqrt", x.value())});
-      return;
-    }
-  }
-  or_library<lower_pow>(c);
-}
-
 void lower_atan2(LowerContext& c) {
   auto [x, y] = pair(c);
   finish(c, {c.b, c.b.binary("atan2", x.value(), y.value())});
@@ -563,9 +521,6 @@ void register_arithmetic(LowerTable& table) {
   set("remainder.Scalar", or_library<lower_remainder>);
   set("fmod.Tensor", or_library<lower_fmod>);
   set("fmod.Scalar", or_library<lower_fmod>);
-  set("pow.Tensor_Scalar", lower_pow_scalar, kStaticNumbers);
-  set("pow.Tensor_Tensor", or_library<lower_pow>);
-  set("pow.Scalar", or_library<lower_pow>);
   set("atan2", or_library<lower_atan2>);
   set("maximum", lower_maximum);
   set("minimum", lower_minimum);

@@ -7,5 +7,6 @@ namespace torch_xla {
 
 void register_arithmetic(LowerTable& table);  // elementwise.cpp
 void register_logic(LowerTable& table);       // elementwise_logic.cpp
+void register_power(LowerTable& table);       // power.cpp
 
 }  // namespace torch_xla

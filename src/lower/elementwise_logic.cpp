@@ -237,6 +237,7 @@ void register_logic(LowerTable& table) {
 void register_elementwise(LowerTable& table) {
   register_arithmetic(table);
   register_logic(table);
+  register_power(table);
 }
 
 }  // namespace torch_xla
