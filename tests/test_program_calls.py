@@ -61,6 +61,17 @@ MOVES: dict[str, Function] = {
     "adaptive average of one": lambda x, y: F.adaptive_avg_pool2d(x.view(128, 12, 12), 7),
     "adaptive average of 3": lambda x, y: F.adaptive_avg_pool3d(x.view(2, 8, 8, 12, 12), (3, 5, 2)),
     "adaptive maximum": lambda x, y: F.adaptive_max_pool2d(x.view(4, 32, 12, 12), (5, 6)),
+    "maximum of windows": lambda x, y: F.max_pool2d(x.view(4, 32, 12, 12), 3, 2, 1),
+    "maximum of one image": lambda x, y: F.max_pool2d(x.view(128, 12, 12), (2, 5), dilation=(1, 2)),
+    "maximum of lines": lambda x, y: F.max_pool1d(x.view(4, 32, 144), 3, ceil_mode=True),
+    "maximum of 3": lambda x, y: F.max_pool3d(x.view(2, 8, 8, 12, 12), 3, 2, 1),
+    "average of windows": lambda x, y: F.avg_pool2d(
+        x.view(4, 32, 12, 12), 5, 3, 2, count_include_pad=False
+    ),
+    "average of lines": lambda x, y: F.avg_pool1d(x.view(4, 32, 144), 4, 3, 1),
+    "average of 3": lambda x, y: F.avg_pool3d(
+        x.double().view(2, 8, 8, 12, 12), 3, 2, 1, divisor_override=5
+    ),
     "adaptive maximum of 3": lambda x, y: F.adaptive_max_pool3d(x.view(2, 8, 8, 12, 12), 3),
 }
 CASES = ELEMENTS | MOVES
@@ -173,3 +184,41 @@ def test_whole_powers_wrap(dtype: torch.dtype) -> None:
     if dtype.is_signed:
         expect_close(x.to("xla") ** -y.to("xla"), x**-y)
     expect_close(x.to("xla") ** 77, x**77)
+
+
+@pytest.mark.parametrize("reduce", ["sum", "mean", "amax", "prod"])
+@pytest.mark.parametrize("include_self", [False, True])
+def test_rows_are_added_at_an_index_that_is_spread(reduce: str, include_self: bool) -> None:
+    """`index[:, None].expand_as(source)`, as libraries for graphs write it."""
+    x, y = operands(torch.float64)
+    index = torch.arange(128) * 7 % 11
+
+    def reduced(x: Tensor, y: Tensor, index: Tensor) -> Tensor:
+        leaf = y.detach().requires_grad_()
+        rows = index[:, None].expand_as(leaf)
+        result = x[:20].scatter_reduce(0, rows, leaf, reduce, include_self=include_self)
+        result = result.scatter_add(0, rows, leaf).scatter(0, rows[:1], leaf[:1])
+        columns = index[:16].flip(0).expand(20, 16)
+        result = result.scatter_add(1, columns, leaf[:20, :16])
+        result.square().sum().backward()
+        return torch.cat([result, leaf.grad])
+
+    expect_close(reduced(x.to("xla"), y.to("xla"), index.to("xla")), reduced(x, y, index))
+
+
+@pytest.mark.parametrize("images", [1, 2, 5])
+@pytest.mark.parametrize("size", [(9, 40), (24, 10, 10)], ids=str)
+def test_convolutions_of_few_small_images(images: int, size: tuple[int, ...]) -> None:
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randn(16, 8, *[3 for _ in size], generator=generator)
+    x = torch.randn(images, 8, *size, generator=generator)
+
+    def trained(x: Tensor, weight: Tensor) -> Tensor:
+        leaf, kernel = x.detach().requires_grad_(), weight.detach().requires_grad_()
+        convolved = F.conv2d if x.dim() == 4 else F.conv3d
+        result = convolved(leaf, kernel, padding=1)
+        result.square().sum().backward()
+        return torch.cat([t.flatten() for t in (result, leaf.grad, kernel.grad)])
+
+    found, wanted = trained(x.to("xla"), weight.to("xla")).cpu(), trained(x, weight)
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-2)

@@ -5,6 +5,8 @@
 #include "host_ops/kernel_call.h"
 #include "host_ops/row_norm.h"
 
+#include <ATen/native/ConvUtils.h>
+
 #include <algorithm>
 
 namespace torch_xla {
@@ -61,6 +63,30 @@ int64_t multiplications(const at::Tensor& weight, const at::Tensor& output) {
   return output.numel() / std::max<int64_t>(output.size(1), 1) * weight.numel();
 }
 
+std::vector<c10::SymInt> sizes_of(const c10::IValue& list) {
+  const std::vector<int64_t> sizes = list.toIntVector();
+  return {sizes.begin(), sizes.end()};
+}
+
+// What computes the convolution of an image with these arguments from `stride` on.
+at::native::ConvBackend backend_of(const at::Tensor& input, const Stack& arguments,
+                                   const at::Tensor& weight, size_t stride) {
+  const auto steps = sizes_of(arguments[stride]), padding = sizes_of(arguments[stride + 1]),
+             dilation = sizes_of(arguments[stride + 2]),
+             output_padding = sizes_of(arguments[stride + 4]);
+  return at::native::select_conv_backend(input, weight, std::nullopt, steps, padding, dilation,
+                                         arguments[stride + 3].toBool(), output_padding,
+                                         arguments[stride + 5].toInt(), std::nullopt);
+}
+
+// PyTorch leaves one small image to other kernels than several: it is not better alone then.
+bool images_divide(const at::Tensor& input, const Stack& arguments, const at::Tensor& weight,
+                   size_t stride, int64_t threads) {
+  const at::Tensor image = narrowed(input, 0, 0, std::max<int64_t>(input.size(0) / threads, 1));
+  return backend_of(image, arguments, weight, stride) ==
+         backend_of(input, arguments, weight, stride);
+}
+
 // convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
 std::vector<CallPiece> divide_convolution(const Stack& arguments, int64_t threads) {
   const at::Tensor& input = arguments[0].toTensor();
@@ -70,7 +96,8 @@ std::vector<CallPiece> divide_convolution(const Stack& arguments, int64_t thread
   }
   std::vector<CallPiece> pieces;
   // Each piece reads all of what is not divided: better the smaller one.
-  const bool few_images = input.size(0) < threads || weight.numel() > input.numel();
+  const bool by_images = images_divide(input, arguments, weight, 3, threads);
+  const bool few_images = input.size(0) < threads || weight.numel() > input.numel() || !by_images;
   if (few_images && channels_divide(weight, arguments[6].toBool(), arguments[8].toInt(), threads)) {
     for (Range range : ranges(weight.size(0), threads, kChannels)) {
       CallPiece piece{arguments, {{0, 1, range.start, range.length}}};
@@ -80,12 +107,7 @@ std::vector<CallPiece> divide_convolution(const Stack& arguments, int64_t thread
     }
     return pieces;
   }
-  for (Range range : ranges(input.size(0), threads)) {
-    CallPiece piece{arguments, {{0, 0, range.start, range.length}}};
-    piece.arguments[0] = narrowed(arguments[0], 0, range);
-    pieces.push_back(std::move(piece));
-  }
-  return pieces;
+  return by_images ? pieces_along(0, arguments, {0}, threads) : pieces;
 }
 
 c10::IValue mask(bool input, bool weight, bool bias) {
@@ -128,6 +150,9 @@ std::vector<CallPiece> divide_convolution_backward(const Stack& arguments, int64
     return {};
   }
   std::vector<CallPiece> pieces;
+  if (wanted[0] && !images_divide(arguments[1].toTensor(), arguments, weight, 4, threads)) {
+    return pieces;
+  }
   if (wanted[0]) {
     for (Range range : ranges(grad.size(0), threads)) {
       CallPiece piece{arguments, {{0, 0, range.start, range.length}}};

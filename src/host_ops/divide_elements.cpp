@@ -6,6 +6,7 @@
 #include <ATen/ExpandUtils.h>
 
 #include <algorithm>
+#include <array>
 #include <limits>
 
 namespace torch_xla {
@@ -117,6 +118,13 @@ std::vector<CallPiece> divide_images(const Stack& arguments, size_t results, int
   return pieces_along(0, arguments, divided, threads, nullptr, results);
 }
 
+bool is_pooling(const std::string& name) {
+  constexpr std::array<std::string_view, 4> kPrefixes = {
+      "aten::_adaptive_avg_pool", "aten::adaptive_max_pool", "aten::max_pool", "aten::avg_pool"};
+  return std::any_of(kPrefixes.begin(), kPrefixes.end(),
+                     [&](std::string_view prefix) { return name.starts_with(prefix); });
+}
+
 // Functions of elements of one tensor, or of some that are broadcast.
 std::vector<CallPiece> divide_function(const Stack& arguments, int64_t threads) {
   std::vector<int64_t> sizes;
@@ -169,11 +177,8 @@ std::vector<CallPiece> divide_elements(const c10::OperatorHandle& op, const Stac
   if (is_pad(name)) {
     return divide_pad(name, arguments, threads);
   }
-  if (name == "aten::grid_sampler_2d" || name.starts_with("aten::_adaptive_avg_pool")) {
-    return divide_images(arguments, 1, threads);
-  }
-  if (name.starts_with("aten::adaptive_max_pool")) {
-    return divide_images(arguments, name.ends_with("_backward") ? 1 : 2, threads);
+  if (name == "aten::grid_sampler_2d" || is_pooling(name)) {
+    return divide_images(arguments, op.schema().returns().size(), threads);
   }
   if (computes_function(name, arguments)) {
     return divide_function(arguments, threads);

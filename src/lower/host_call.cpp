@@ -82,6 +82,8 @@ bool kernel_may_raise(const Signature& signature) {
                             "aten::roll",
                             "aten::_adaptive_avg_pool",
                             "aten::adaptive_max_pool",
+                            "aten::max_pool",
+                            "aten::avg_pool",
                             "aten::slice_backward",
                             "aten::constant_pad_nd",
                             "aten::reflection_pad",

@@ -68,6 +68,28 @@ Val chosen_along(Builder& b, Val x, int64_t dim, Val index, Val updates, Combine
   return b.select(chosen, combiner(combine)(b, {x, b.expand(updates, x.dims())})[0], x);
 }
 
+// The index of a line where argument 2, with the sizes `lines`, is the same along all other
+// dimensions: index[:, None].expand_as(source).
+std::optional<Val> index_of_slices(LowerContext& c, const Val& x, int64_t dim, const Val& index,
+                                   const Dims& lines) {
+  const auto* ref = std::get_if<OperandRef>(&c.signature().arguments[2]);
+  Dims whole = x.dims();
+  whole[dim] = index.dim(dim);
+  if (ref == nullptr || ref->index < 0 || whole != index.dims() || lines != index.dims()) {
+    return std::nullopt;
+  }
+  const Window& window = c.signature().operands[static_cast<size_t>(ref->index)];
+  Dims first = index.dims();
+  for (int64_t d = 0; d < index.rank(); ++d) {
+    if (d != dim && (window.sizes.empty() || window.strides[d] != 0)) {
+      return std::nullopt;
+    }
+    first[d] = d == dim ? first[d] : 1;
+  }
+  const Val line = c.b.slice(index, Dims(first.size(), 0), first, Dims(first.size(), 1));
+  return c.b.reshape(line, {index.dim(dim)});
+}
+
 // `source` is argument 3, a tensor or a number.
 void scatter_elements(LowerContext& c, bool source_is_number, Reduction reduction,
                       bool include_self) {
@@ -86,9 +108,13 @@ void scatter_elements(LowerContext& c, bool source_is_number, Reduction reductio
       updates = b.slice(updates, Dims(index.rank(), 0), index.dims(), Dims(index.rank(), 1));
     }
     index = wrap_negative(b, index, x.dim(dim));
-    x = include_self && !reduction.mean && is_choice(b, x, dim, index)
-            ? chosen_along(b, x, dim, index, updates, reduction.combine)
-            : scatter_reduced(b, scatter_along, x, dim, index, updates, reduction, include_self);
+    if (include_self && !reduction.mean && is_choice(b, x, dim, index)) {
+      x = chosen_along(b, x, dim, index, updates, reduction.combine);
+    } else if (auto line = index_of_slices(c, x, dim, index, updates.dims())) {
+      x = scatter_reduced(b, scatter_slices, x, dim, *line, updates, reduction, include_self);
+    } else {
+      x = scatter_reduced(b, scatter_along, x, dim, index, updates, reduction, include_self);
+    }
   }
   c.set(0, b.convert(b.reshape(x, c.output(0).sizes), c.output(0).dtype));
 }

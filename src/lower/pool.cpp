@@ -188,14 +188,18 @@ void lower_avg_pool_backward(LowerContext& c) {
 }  // namespace
 
 void register_pool(LowerTable& table) {
-  table["aten::max_pool2d_with_indices"] = {lower_max_pool<2>};
-  table["aten::max_pool3d_with_indices"] = {lower_max_pool<3>};
-  table["aten::max_pool2d_with_indices_backward"] = {lower_max_pool_backward<2>};
-  table["aten::max_pool3d_with_indices_backward"] = {lower_max_pool_backward<3>};
-  table["aten::avg_pool2d"] = {lower_avg_pool<2>};
-  table["aten::avg_pool3d"] = {lower_avg_pool<3>};
-  table["aten::avg_pool2d_backward"] = {lower_avg_pool_backward<2>};
-  table["aten::avg_pool3d_backward"] = {lower_avg_pool_backward<3>};
+  // XLA-CPU has no vectors for windows.
+  auto set = [&](const char* name, LowerFunction function) {
+    table[std::string("aten::") + name] = {function};
+  };
+  set("max_pool2d_with_indices", large_floats_on_host<lower_max_pool<2>>);
+  set("max_pool3d_with_indices", large_floats_on_host<lower_max_pool<3>>);
+  set("max_pool2d_with_indices_backward", large_floats_on_host<lower_max_pool_backward<2>>);
+  set("max_pool3d_with_indices_backward", large_floats_on_host<lower_max_pool_backward<3>>);
+  set("avg_pool2d", large_floats_on_host<lower_avg_pool<2>>);
+  set("avg_pool3d", large_floats_on_host<lower_avg_pool<3>>);
+  set("avg_pool2d_backward", large_floats_on_host<lower_avg_pool_backward<2>>);
+  set("avg_pool3d_backward", large_floats_on_host<lower_avg_pool_backward<3>>);
   register_adaptive_pool(table);
   register_resize(table);
 }
