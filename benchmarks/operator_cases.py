@@ -113,6 +113,7 @@ case("arc tangent of two", torch.atan2, (2048, 1024), (2048, 1024))
 case("remainder", torch.remainder, (2048, 1024), (2048, 1024))
 case("floor_divide", lambda x, y: x // y, (2048, 1024), (2048, 1024), differentiable=False)
 case("transposed copy", lambda x: x.t().contiguous(), (2048, 2048))
+case("cat of eight parts", lambda *parts: torch.cat(parts, 1) * 2, *[(16, 128, 16, 16)] * 8)
 case("cat", lambda a, b: torch.cat([a, b], -1), (2048, 1024), (2048, 1024))
 case("reflected pad", lambda x: F.pad(x, (1, 1, 1, 1), mode="reflect"), (16, 64, 32, 32))
 case("pad", lambda x: F.pad(x, (1, 1, 1, 1)), (16, 64, 32, 32))
@@ -126,8 +127,10 @@ case("conv depthwise", lambda x, w: F.conv2d(x, w, padding=1, groups=128), (8, 1
      (128, 1, 3, 3))  # fmt: skip
 case("conv transposed", lambda x, w: F.conv_transpose2d(x, w, stride=2), (4, 64, 16, 16),
      (64, 32, 2, 2))  # fmt: skip
+case("conv 3-d", lambda x, w: F.conv3d(x, w, padding=1), (2, 8, 8, 24, 24), (16, 8, 3, 3, 3))
 case("conv1d", lambda x, w: F.conv1d(x, w, padding=1), (8, 128, 512), (128, 128, 3))
 case("max_pool", lambda x: F.max_pool2d(x, 3, 2, 1), (8, 64, 56, 56))
+case("avg_pool padded", lambda x: F.avg_pool2d(x, 5, 5, 2), (8, 64, 56, 56))
 case("avg_pool", lambda x: F.avg_pool2d(x, 2), (8, 64, 56, 56))
 case("adaptive_avg_pool", lambda x: F.adaptive_avg_pool2d(x, 1), (8, 512, 14, 14))
 case("bilinear", lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"), (8, 32, 32, 32))
@@ -141,6 +144,12 @@ indexed("index_select", lambda x, i: x.index_select(0, i), (8192, 256), (4096,),
 indexed("index_add", lambda x, i, s: x.index_add(0, i, s), (4096, 64), (8192,), 4096, (8192, 64))
 indexed("scatter_add", lambda x, i, s: x.scatter_add(0, i, s), (2048, 64), (8192, 64), 2048,
         (8192, 64))  # fmt: skip
+
+indexed("scatter_add of rows", lambda x, i, s: x.scatter_add(0, i[:, None].expand_as(s), s),
+        (2048, 64), (8192,), 2048, (8192, 64))  # fmt: skip
+indexed("scatter_reduce of rows",
+        lambda x, i, s: x.scatter_reduce(0, i[:, None].expand_as(s), s, "amax"),
+        (2048, 64), (8192,), 2048, (8192, 64))  # fmt: skip
 
 # Sequences and decompositions
 module("transformer layer", lambda: torch.nn.TransformerEncoderLayer(

@@ -55,6 +55,14 @@ MOVES: dict[str, Function] = {
     "replicate": lambda x, y: F.pad(x.view(4, 32, 144), (7, 0), mode="replicate"),
     "product of rows": lambda x, y: (x / 9).prod(1),
     "product of columns": lambda x, y: (x / 9).prod(0, keepdim=True),
+    "many parts": lambda x, y: torch.cat([x, y, x[:, 5:9], -y, x[:, :0]], 1),
+    "many parts below each other": lambda x, y: torch.cat(
+        [x, y[:3], x.t().reshape(-1, 144), y], -2
+    ),
+    "many parts of types": lambda x, y: torch.cat([x, y.float(), x.half(), (y * 9).int()], 1),
+    "many lines": lambda x, y: torch.cat(
+        [x.reshape(-1), y.reshape(-1), x[0], x.new_empty(0), y[1]]
+    ),
     "roll": lambda x, y: x.view(8, 16, 12, 12).roll((1, -3), (1, 3)),
     "roll all": lambda x, y: x.roll(777),
     "adaptive average": lambda x, y: F.adaptive_avg_pool2d(x.view(4, 32, 12, 12), (5, 12)),

@@ -82,6 +82,37 @@ bool is_pad(const std::string& name) {
           !name.ends_with("_backward"));
 }
 
+// cat(tensors, dim): another dimension.
+std::vector<CallPiece> divide_cat(const Stack& arguments, int64_t threads) {
+  const std::vector<at::Tensor> parts = arguments[0].toTensorVector();
+  const auto rank = static_cast<size_t>(parts[0].dim());
+  int64_t elements = 0;
+  for (const at::Tensor& part : parts) {
+    elements += part.numel();
+    if (static_cast<size_t>(part.dim()) != rank) {
+      return {};  // an empty one
+    }
+  }
+  if (rank < 2 || elements < kWorthwhileElements) {
+    return {};
+  }
+  const int64_t along = arguments[1].toInt();
+  std::vector<bool> joined(rank);
+  joined[static_cast<size_t>(along < 0 ? along + parts[0].dim() : along)] = true;
+  const int64_t dim = divisible_dim(parts[0].sizes(), joined, threads);
+  std::vector<CallPiece> pieces;
+  for (Range range : dim < 0 ? std::vector<Range>() : ranges(parts[0].size(dim), threads)) {
+    c10::List<at::Tensor> narrow;
+    for (const at::Tensor& part : parts) {
+      narrow.push_back(narrowed(part, dim, range.start, range.length));
+    }
+    CallPiece piece{arguments, {{0, dim, range.start, range.length}}};
+    piece.arguments[0] = std::move(narrow);
+    pieces.push_back(std::move(piece));
+  }
+  return pieces;
+}
+
 // *_pad*(self, amounts, ...): a dimension that is not padded. Negative amounts crop.
 std::vector<CallPiece> divide_pad(const std::string& name, const Stack& arguments,
                                   int64_t threads) {
@@ -170,6 +201,9 @@ std::vector<CallPiece> divide_elements(const c10::OperatorHandle& op, const Stac
   if (name == "aten::_fft_r2c" || name == "aten::_fft_c2r" || name == "aten::_fft_c2c" ||
       name == "aten::cumsum" || name == "aten::cumprod") {
     return divide_others(op, arguments, 1, threads);
+  }
+  if (name == "aten::cat") {
+    return divide_cat(arguments, threads);
   }
   if (name == "aten::slice_backward") {
     return divide_slice_backward(arguments, threads);

@@ -79,6 +79,7 @@ bool kernel_may_raise(const Signature& signature) {
                             "aten::cumsum",
                             "aten::cumprod",
                             "aten::prod",
+                            "aten::cat",
                             "aten::roll",
                             "aten::_adaptive_avg_pool",
                             "aten::adaptive_max_pool",

@@ -153,11 +153,13 @@ Expr counts(Builder& b, const Layout& layout, DType dtype) {
   return *result;
 }
 
-// Laid out, windows of several lengths take more memory than what is pooled.
+// Laid out, windows of several lengths take more memory than what is pooled. Those of one length,
+// and those of one element each, are none.
 bool is_better_called(const LowerContext& c, Ints sizes, Ints pooled, int64_t spatial) {
   bool even = true;
   for (size_t d = sizes.size() - static_cast<size_t>(spatial); d < sizes.size(); ++d) {
-    even = even && (pooled[d] == 0 || sizes[d] % pooled[d] == 0);
+    even = even && (sizes[d] == 0 || pooled[d] == 0 || sizes[d] % pooled[d] == 0 ||
+                    pooled[d] % sizes[d] == 0);
   }
   return !even && c.prefers_host() && is_worth_a_call(c);
 }

@@ -8,8 +8,14 @@ namespace torch_xla {
 namespace {
 
 // PyTorch ignores 1-d tensors without elements here, whatever the others' rank.
+// Where XLA-CPU makes a part of other loops of it, it asks for each number which part it is of.
+constexpr size_t kManyParts = 4;
+
 void lower_cat(LowerContext& c) {
   const OutputSpec& output = c.output(0);
+  if (c.tensors(0).size() >= kManyParts && c.prefers_host() && is_worth_a_call(c)) {
+    return c.call_host();
+  }
   Vals parts;
   for (Val part : c.tensors(0)) {
     bool ignored = part.rank() == 1 && part.numel() == 0;
