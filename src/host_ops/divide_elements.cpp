@@ -25,6 +25,13 @@ int64_t divisible_dim(c10::IntArrayRef sizes, const std::vector<bool>& others, i
   return -1;
 }
 
+// Of so many dimensions, one (counted from the last if negative).
+std::vector<bool> only(int64_t dim, int64_t rank) {
+  std::vector<bool> chosen(static_cast<size_t>(rank));
+  chosen[static_cast<size_t>(dim < 0 ? dim + rank : dim)] = true;
+  return chosen;
+}
+
 constexpr int64_t kWorthwhileElements = 1 << 14;
 
 // Operators that work along some dimensions (or one, or all behind the first): others are divided.
@@ -66,10 +73,7 @@ void place_slice(const Stack& arguments, c10::ArrayRef<at::Tensor> parts) {
 // slice_backward(grad_output, sizes, dim, start, end, step): another dimension.
 std::vector<CallPiece> divide_slice_backward(const Stack& arguments, int64_t threads) {
   const at::Tensor& grad = arguments[0].toTensor();
-  const int64_t along = arguments[2].toInt();
-  std::vector<bool> sliced(static_cast<size_t>(grad.dim()));
-  sliced[static_cast<size_t>(along < 0 ? along + grad.dim() : along)] = true;
-  const int64_t dim = divisible_dim(grad.sizes(), sliced, threads);
+  const int64_t dim = divisible_dim(grad.sizes(), only(arguments[2].toInt(), grad.dim()), threads);
   if (grad.numel() < kWorthwhileElements) {
     return {};
   }
@@ -85,21 +89,18 @@ bool is_pad(const std::string& name) {
 // cat(tensors, dim): another dimension.
 std::vector<CallPiece> divide_cat(const Stack& arguments, int64_t threads) {
   const std::vector<at::Tensor> parts = arguments[0].toTensorVector();
-  const auto rank = static_cast<size_t>(parts[0].dim());
+  const int64_t rank = parts[0].dim();
   int64_t elements = 0;
   for (const at::Tensor& part : parts) {
     elements += part.numel();
-    if (static_cast<size_t>(part.dim()) != rank) {
+    if (part.dim() != rank) {
       return {};  // an empty one
     }
   }
   if (rank < 2 || elements < kWorthwhileElements) {
     return {};
   }
-  const int64_t along = arguments[1].toInt();
-  std::vector<bool> joined(rank);
-  joined[static_cast<size_t>(along < 0 ? along + parts[0].dim() : along)] = true;
-  const int64_t dim = divisible_dim(parts[0].sizes(), joined, threads);
+  const int64_t dim = divisible_dim(parts[0].sizes(), only(arguments[1].toInt(), rank), threads);
   std::vector<CallPiece> pieces;
   for (Range range : dim < 0 ? std::vector<Range>() : ranges(parts[0].size(dim), threads)) {
     c10::List<at::Tensor> narrow;

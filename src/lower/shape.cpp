@@ -1,23 +1,23 @@
 // Joining, repeating and reordering: cat, stack, repeat, flip, roll, tril, triu, trace, cross.
 #include "lower/shape.h"
 
-#include "base/processor.h"
 #include "lower/expr.h"
 
 namespace torch_xla {
 namespace {
 
-// PyTorch ignores 1-d tensors without elements here, whatever the others' rank.
 // Where XLA-CPU makes a part of other loops of it, it asks for each number which part it is of.
 constexpr size_t kManyParts = 4;
 
+// PyTorch ignores 1-d tensors without elements here, whatever the others' rank.
 void lower_cat(LowerContext& c) {
   const OutputSpec& output = c.output(0);
-  if (c.tensors(0).size() >= kManyParts && c.prefers_host() && is_worth_a_call(c)) {
+  const Vals given = c.tensors(0);
+  if (given.size() >= kManyParts && c.prefers_host() && is_worth_a_call(c)) {
     return c.call_host();
   }
   Vals parts;
-  for (Val part : c.tensors(0)) {
+  for (Val part : given) {
     bool ignored = part.rank() == 1 && part.numel() == 0;
     if (!ignored) {
       parts.push_back(c.b.convert(part, output.dtype));
@@ -109,11 +109,8 @@ void roll_parts(LowerContext& c) {
   c.set(0, c.b.reshape(x, all.dims()));
 }
 
-// XLA-CPU joins parts of what the processor does not load by masks number by number.
 void lower_roll(LowerContext& c) {
-  const bool by_number =
-      c10::elementSize(c.output(0).dtype) < 4 && !processor::loads_16_bits_by_mask();
-  by_number ? large_on_host<roll_parts>(c) : roll_parts(c);
+  is_taken_by_number(c.output(0).dtype) ? large_on_host<roll_parts>(c) : roll_parts(c);
 }
 
 // The elements on the side `direction` (LE, GE) of a diagonal: column - row <= diagonal.

@@ -6,6 +6,9 @@
 
 namespace torch_xla {
 
+// Along rows XLA-CPU loads what lies inside a part by masks; numbers that the processor does not
+// load so, it takes one by one, with all that is computed of them.
+bool is_taken_by_number(DType dtype);
 int64_t wrapped_dim(int64_t dim, int64_t rank);
 
 // Positions start, start + step, ... of a dimension; `count` of them. With `input` (0-d i64) only

@@ -7,6 +7,10 @@
 
 namespace torch_xla {
 
+bool is_taken_by_number(DType dtype) {
+  return c10::elementSize(dtype) < 4 && !processor::loads_16_bits_by_mask();
+}
+
 int64_t wrapped_dim(int64_t dim, int64_t rank) {
   return dim < 0 ? dim + std::max<int64_t>(rank, 1) : dim;
 }
@@ -181,13 +185,10 @@ void lower_diagonal_scatter(LowerContext& c) {
 
 // ---- gradients: the same with zeros around ----------------------------------------------------
 
-// Along rows XLA-CPU loads what lies inside by masks; numbers that the processor does not load so,
-// it takes one by one, with all that is computed of them.
 bool is_better_placed_on_host(LowerContext& c, int64_t dim) {
   const OutputSpec& output = c.output(0);
-  return c10::elementSize(output.dtype) < 4 && !processor::loads_16_bits_by_mask() &&
-         dim + 1 == static_cast<int64_t>(output.sizes.size()) && c.prefers_host() &&
-         is_worth_a_call(c);
+  return is_taken_by_number(output.dtype) && dim + 1 == static_cast<int64_t>(output.sizes.size()) &&
+         c.prefers_host() && is_worth_a_call(c);
 }
 
 void lower_slice_backward(LowerContext& c) {
