@@ -314,23 +314,6 @@ bool is_resizing(const std::string& name) {
   return name.starts_with("aten::upsample_") || name.starts_with("aten::_upsample_");
 }
 
-void add_at_indices(const Stack& arguments, c10::ArrayRef<at::Tensor> parts) {
-  parts[0].copy_(arguments[0].toTensor());
-  parts[0].scatter_add_(arguments[1].toInt(), arguments[2].toTensor(), arguments[3].toTensor());
-}
-
-// scatter_add(self, dim, index, src): rows, unless it adds across them.
-std::vector<CallPiece> divide_scatter_add(const Stack& arguments, int64_t threads) {
-  constexpr int64_t kWorthwhileIndices = 1 << 13;
-  const at::Tensor &self = arguments[0].toTensor(), &index = arguments[2].toTensor();
-  const int64_t dim = arguments[1].toInt();
-  if (self.dim() < 2 || dim == 0 || dim == -self.dim() || index.size(0) != self.size(0) ||
-      index.numel() < kWorthwhileIndices) {
-    return {};
-  }
-  return pieces_along(0, arguments, {0, 2, 3}, threads, &add_at_indices);
-}
-
 }  // namespace
 
 std::vector<CallPiece> divide(const c10::OperatorHandle& op, const Stack& arguments,
@@ -356,8 +339,6 @@ std::vector<CallPiece> divide(const c10::OperatorHandle& op, const Stack& argume
     pieces = divide_product(arguments, 1, threads);
   } else if (is_resizing(name)) {
     pieces = divide_resizing(op, arguments, threads);
-  } else if (name == "aten::scatter_add") {
-    pieces = divide_scatter_add(arguments, threads);
   } else if (name == "aten::_scaled_dot_product_flash_attention_for_cpu") {
     // (query, key, value, dropout, causal, mask, scale)
     pieces = divide_attention(arguments, 0, 3, 5, 2, threads);

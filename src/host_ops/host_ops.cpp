@@ -5,10 +5,12 @@
 #include "host_ops/philox.h"
 #include "host_ops/rows.h"
 #include "host_ops/softmax.h"
+#include "host_ops/write_at.h"
 #include "lower/graph_lowering.h"
 #include "pjrt/client.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <unordered_map>
 
@@ -272,17 +274,62 @@ auto extremes_binding() {
 XLA_FFI_DEFINE_HANDLER(kRowLargestHandler, find_extremes<&largest_of_rows>, extremes_binding());
 XLA_FFI_DEFINE_HANDLER(kRowSmallestHandler, find_extremes<&smallest_of_rows>, extremes_binding());
 
-// Whoever reads the result has waited for the other arguments.
-ffi::Error give_on(ffi::RemainingArgs arguments, ffi::Result<ffi::AnyBuffer> result) {
-  const ffi::AnyBuffer value = *arguments.get<ffi::AnyBuffer>(0);
+void give_on(ffi::AnyBuffer value, ffi::Result<ffi::AnyBuffer>& result) {
   if (result->untyped_data() != value.untyped_data()) {
     std::memcpy(result->untyped_data(), value.untyped_data(), value.size_bytes());
   }
+}
+
+// Whoever reads the result has waited for the other arguments.
+ffi::Error give_first_on(ffi::RemainingArgs arguments, ffi::Result<ffi::AnyBuffer> result) {
+  give_on(*arguments.get<ffi::AnyBuffer>(0), result);
   return ffi::Error::Success();
 }
 
-XLA_FFI_DEFINE_HANDLER(kBehindHandler, give_on,
+XLA_FFI_DEFINE_HANDLER(kBehindHandler, give_first_on,
                        ffi::Ffi::Bind().RemainingArgs().Ret<ffi::AnyBuffer>());
+
+at::ScalarType combined_type(ffi::AnyBuffer buffer, Combine combine) {
+  if (combine == Combine::Replace) {  // of its size
+    constexpr at::ScalarType kBySize[] = {at::kByte, at::kShort, at::kInt, at::kLong};
+    return kBySize[std::countr_zero(ffi::ByteWidth(buffer.element_type()))];
+  }
+  switch (buffer.element_type()) {
+    case ffi::DataType::F32:
+      return at::kFloat;
+    case ffi::DataType::F64:
+      return at::kDouble;
+    case ffi::DataType::S32:
+      return at::kInt;
+    default:
+      return at::kLong;
+  }
+}
+
+ffi::Error write_at_indices(ffi::ThreadPool pool, int64_t combine, ffi::AnyBuffer x,
+                            ffi::Buffer<ffi::S64> index, ffi::AnyBuffer updates,
+                            ffi::Result<ffi::AnyBuffer> result) {
+  const auto how = static_cast<Combine>(combine);
+  const auto sizes = x.dimensions();
+  const WritesAt writes{sizes[0],           sizes[1],
+                        sizes[2],           updates.dimensions()[1],
+                        index.typed_data(), index.dimensions().size() > 1};
+  PoolWorkers workers(pool);
+  return answer("writing at indices", [&] {
+    give_on(x, result);
+    write_at(workers, writes, how, combined_type(x, how), updates.untyped_data(),
+             result->untyped_data());
+  });
+}
+
+XLA_FFI_DEFINE_HANDLER(kWriteAtHandler, write_at_indices,
+                       ffi::Ffi::Bind()
+                           .Ctx<ffi::ThreadPool>()
+                           .Attr<int64_t>("combine")
+                           .Arg<ffi::AnyBuffer>()
+                           .Arg<ffi::Buffer<ffi::S64>>()
+                           .Arg<ffi::AnyBuffer>()
+                           .Ret<ffi::AnyBuffer>());
 
 }  // namespace
 
@@ -307,6 +354,7 @@ bool host_calls_available() {
              std::pair(kRowSmallestTarget, kRowSmallestHandler),
              std::pair(kColumnSumsTarget, kColumnSumsHandler),
              std::pair(kBehindTarget, kBehindHandler),
+             std::pair(kWriteAtTarget, kWriteAtHandler),
          }) {
       client.register_ffi_handler(target, reinterpret_cast<void*>(handler));
     }

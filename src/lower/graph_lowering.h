@@ -47,6 +47,9 @@ inline constexpr const char* kHostCallTarget = "torch_xla_host_op";
 inline constexpr const char* kRandomBitsTarget = "torch_xla_random_bits";
 // (value, others...) -> (the value, in its memory)
 inline constexpr const char* kBehindTarget = "torch_xla_behind";
+// (x [outer, size, inner], index of slices or of each, updates [outer, count, inner]) -> (x written
+// to, in its memory): host_ops/write_at.h. "combine": a Combine.
+inline constexpr const char* kWriteAtTarget = "torch_xla_write_at";
 // (matrix) -> (largest of each row, sums of exponentials below it), (matrix) -> (means of rows,
 // sums of squares off them), (matrix) -> (sums of columns, of rows or of their squares), (matrix)
 // -> (extremes of rows[, their places, int32]): of float or 16 bits, in float (host_ops/rows.h)

@@ -45,13 +45,13 @@ void lower_embedding_dense_backward(LowerContext& c) {
   int64_t width = c.output(0).sizes[1];
   Val grad = b.reshape(c.tensor_as(0, sum_dtype), {count, width});
   if (c.flag(4)) {
-    Val uses = scatter_slices(b, b.full(0.0, {sum_dtype, {rows}}), 0, index,
+    Val uses = scatter_slices(c, b.full(0.0, {sum_dtype, {rows}}), 0, index,
                               b.full(1.0, {sum_dtype, {count}}), Combine::Add);
     Val per_row = b.reshape(take_slices(b, uses, 0, index), {count, 1});
     grad = b.div(grad, per_row);
   }
   Val zero = b.full(0.0, {sum_dtype, c.output(0).sizes});
-  c.set(0, b.convert(scatter_slices(b, zero, 0, index, grad, Combine::Add), dtype));
+  c.set(0, b.convert(scatter_slices(c, zero, 0, index, grad, Combine::Add), dtype));
 }
 
 }  // namespace

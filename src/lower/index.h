@@ -3,13 +3,11 @@
 // when writing, as StableHLO defines it.
 #pragma once
 
+#include "lower/combine.h"
 #include "lower/expr.h"
 #include "lower/table.h"
 
 namespace torch_xla {
-
-// How a scatter combines what is there with an update.
-enum class Combine { Replace, Add, Multiply, Maximum, Minimum };
 
 // A scalar is indexed like a tensor of one element.
 inline Val at_least_1d(Builder& b, Val x) { return x.rank() == 0 ? b.reshape(x, {1}) : x; }
@@ -21,9 +19,9 @@ Val take_slices(Builder& b, Val x, int64_t dim, Val index);
 // torch.gather: result[i][j] = x[i][index[i][j]] for dim 1. No wrapping.
 Val gather_along(Builder& b, Val x, int64_t dim, Val index);
 // The inverse: x with x[i][index[i][j]] combined with updates[i][j]. No wrapping.
-Val scatter_along(Builder& b, Val x, int64_t dim, Val index, Val updates, Combine combine);
+Val scatter_along(LowerContext& c, Val x, int64_t dim, Val index, Val updates, Combine combine);
 // x with slice index[k] of `dim` combined with slice k of updates. `index` is 1-d. No wrapping.
-Val scatter_slices(Builder& b, Val x, int64_t dim, Val index, Val updates, Combine combine);
+Val scatter_slices(LowerContext& c, Val x, int64_t dim, Val index, Val updates, Combine combine);
 
 Region combiner(Combine combine);
 // The value that `combine` leaves every other value unchanged with; not for Replace.

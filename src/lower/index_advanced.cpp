@@ -45,6 +45,12 @@ struct AdvancedIndex {
   Dims kept;      // dimensions of x[indices] that come from x
   Dims result;    // sizes of x[indices]
   Val start;      // `sizes` plus, for several indices, a last dimension of one per index
+  Vals indices;   // one per indexed dimension, of `sizes`
+
+  // Whether the indices stand side by side: then they are one index of all these dimensions.
+  bool is_joint() const {
+    return indexed.back() - indexed.front() + 1 == static_cast<int64_t>(indexed.size());
+  }
 };
 
 AdvancedIndex advanced_index(Builder& b, const Dims& x, const Indices& indices) {
@@ -58,8 +64,7 @@ AdvancedIndex advanced_index(Builder& b, const Dims& x, const Indices& indices) 
   }
   a.sizes = common_sizes(wrapped);
   // Indices side by side keep their place; separated ones move to the front.
-  bool adjacent = a.indexed.back() - a.indexed.front() + 1 == static_cast<int64_t>(wrapped.size());
-  a.place = adjacent ? a.indexed.front() : 0;
+  a.place = a.is_joint() ? a.indexed.front() : 0;
 
   int64_t rank = static_cast<int64_t>(x.size()), next_indexed = 0;
   for (int64_t d = 0; d < rank; ++d) {
@@ -77,16 +82,20 @@ AdvancedIndex advanced_index(Builder& b, const Dims& x, const Indices& indices) 
     }
   }
 
+  for (const Val& index : wrapped) {
+    a.indices.push_back(b.expand(index, a.sizes));
+  }
   if (wrapped.size() == 1) {
     a.start = wrapped[0];
     return a;
   }
   Dims column = a.sizes;
   column.push_back(1);
-  for (Val& index : wrapped) {
-    index = b.reshape(b.expand(index, a.sizes), column);
+  Vals columns;
+  for (const Val& index : a.indices) {
+    columns.push_back(b.reshape(index, column));
   }
-  a.start = b.concatenate(wrapped, places);
+  a.start = b.concatenate(columns, places);
   return a;
 }
 
@@ -173,7 +182,8 @@ void lower_index_put_mask(LowerContext& c, Val x, const Indices& indices, bool a
 // Where the true elements of a mask are, as one index of `length` elements for each of its
 // dimensions. If only one is true it is repeated, as an index of one element is; what is left of
 // the length lies outside of x.
-void add_positions(Builder& b, Val mask, int64_t length, Indices& indices) {
+void add_positions(LowerContext& c, Val mask, int64_t length, Indices& indices) {
+  Builder& b = c.b;
   auto number = [&](int64_t value, Val like) {
     return b.full(static_cast<double>(value), like.type());
   };
@@ -183,7 +193,7 @@ void add_positions(Builder& b, Val mask, int64_t length, Indices& indices) {
   Val slots = b.select(flat, ranks, number(length, ranks));
   Val found = b.full(static_cast<double>(count), {DType::Long, {length}});
   Val places = b.iota({DType::Long, {count}}, 0);
-  found = scatter_slices(b, found, 0, slots, places, Combine::Replace);
+  found = scatter_slices(c, found, 0, slots, places, Combine::Replace);
   Val trues = b.reduce(b.convert(flat, DType::Long), b.constant(0.0, DType::Long), {0}, "add");
   Val repeated = b.expand(b.slice_dim(found, 0, 0, 1), {length});
   found = b.select(b.compare("EQ", trues, number(1, trues)), repeated, found);
@@ -195,11 +205,11 @@ void add_positions(Builder& b, Val mask, int64_t length, Indices& indices) {
   }
 }
 
-Indices with_masks_of(Builder& b, const Indices& indices, int64_t length) {
+Indices with_masks_of(LowerContext& c, const Indices& indices, int64_t length) {
   Indices result;
   for (const std::optional<Val>& index : indices) {
     if (index && is_mask(*index)) {
-      add_positions(b, *index, length, result);
+      add_positions(c, *index, length, result);
     } else {
       result.push_back(index);
     }
@@ -209,7 +219,7 @@ Indices with_masks_of(Builder& b, const Indices& indices, int64_t length) {
 
 // Masks as indices. How many elements are true is what the other indices or the values say, if
 // they have more than one; else there may be as many as the mask has.
-Indices without_masks(Builder& b, Val x, const Indices& indices, Val values) {
+Indices without_masks(LowerContext& c, Val x, const Indices& indices, Val values) {
   Vals others;
   int64_t most = 1;
   for (const std::optional<Val>& index : indices) {
@@ -221,13 +231,46 @@ Indices without_masks(Builder& b, Val x, const Indices& indices, Val values) {
   }
   Dims sizes = common_sizes(others);
   if (!sizes.empty() && sizes.back() != 1) {
-    return with_masks_of(b, indices, std::max<int64_t>(sizes.back(), 1));
+    return with_masks_of(c, indices, std::max<int64_t>(sizes.back(), 1));
   }
-  Indices result = with_masks_of(b, indices, most);
-  AdvancedIndex a = advanced_index(b, x.dims(), result);
+  Indices result = with_masks_of(c, indices, most);
+  AdvancedIndex a = advanced_index(c.b, x.dims(), result);
   int64_t after = static_cast<int64_t>(a.result.size() - a.sizes.size()) - a.place;
   int64_t given = values.rank() > after ? values.dim(values.rank() - 1 - after) : 1;
-  return given > 1 ? with_masks_of(b, indices, given) : result;
+  return given > 1 ? with_masks_of(c, indices, given) : result;
+}
+
+// Of the indexed dimensions as one, which has `size` elements: at its end where an index is out of
+// range.
+Val joint_index(Builder& b, const Dims& x, const AdvancedIndex& a, int64_t size) {
+  Val joint = a.indices[0];
+  std::optional<Val> within;
+  for (size_t i = 0; i < a.indices.size() && a.indices.size() > 1; ++i) {
+    const Val index = a.indices[i];
+    const Val length = b.scalar_like(index, static_cast<double>(x[a.indexed[i]]));
+    const Val fits = b.logical_and(b.compare("GE", index, b.full(0.0, index.type())),
+                                   b.compare("LT", index, length));
+    joint = i == 0 ? index : b.add(b.mul(joint, length), index);
+    within = within ? b.logical_and(*within, fits) : fits;
+  }
+  return within ? b.select(*within, joint, b.full(static_cast<double>(size), joint.type())) : joint;
+}
+
+Val put_jointly(LowerContext& c, Val x, const AdvancedIndex& a, Val values, Combine combine) {
+  const Ints dims(x.dims());
+  const int64_t first = a.indexed.front(), count = product(a.sizes);
+  const Ints before = dims.slice(0, first), after = dims.slice(a.indexed.back() + 1);
+  const int64_t size = x.numel() / (product(before) * product(after));
+  const auto joined = [&](int64_t length) {
+    Dims result(before.begin(), before.end());
+    result.push_back(length);
+    result.insert(result.end(), after.begin(), after.end());
+    return result;
+  };
+  const Val index = c.b.reshape(joint_index(c.b, x.dims(), a, size), {count});
+  const Val put = scatter_slices(c, c.b.reshape(x, joined(size)), first, index,
+                                 c.b.reshape(values, joined(count)), combine);
+  return c.b.reshape(put, x.dims());
 }
 
 // index_put(self, indices, values, accumulate)
@@ -246,7 +289,7 @@ void lower_index_put(LowerContext& c) {
     if (c.prefers_host()) {
       return c.call_host();  // which sees whether as many are true as the others say
     }
-    indices = without_masks(b, x, indices, c.tensor(2));
+    indices = without_masks(c, x, indices, c.tensor(2));
   }
   AdvancedIndex a = advanced_index(b, x.dims(), indices);
   if (product(a.result) == 0) {
@@ -255,13 +298,18 @@ void lower_index_put(LowerContext& c) {
   // Sums of 16-bit floats are rounded once.
   DType dtype = accumulate ? compute_dtype(x.dtype()) : x.dtype();
   Val values = without_leading_ones(b, c.tensor_as(2, dtype), a.result.size());
+  const Combine combine = accumulate ? Combine::Add : Combine::Replace;
+  if (a.is_joint() && (a.indexed.size() == 1 || c.prefers_host())) {
+    const Val put = put_jointly(c, b.convert(x, dtype), a, b.expand(values, a.result), combine);
+    return c.set(0, b.convert(put, x.dtype()));
+  }
   stablehlo::ScatterDims dims;
   dims.update_window_dims = a.kept;
   dims.inserted_window_dims = a.indexed;
   dims.scatter_dims_to_operand_dims = a.indexed;
   dims.index_vector_dim = static_cast<int64_t>(a.sizes.size());
-  Val result = b.scatter(b.convert(x, dtype), a.start, b.expand(values, a.result), dims,
-                         combiner(accumulate ? Combine::Add : Combine::Replace));
+  Val result =
+      b.scatter(b.convert(x, dtype), a.start, b.expand(values, a.result), dims, combiner(combine));
   c.set(0, b.convert(result, x.dtype()));
 }
 

@@ -1,3 +1,4 @@
+#include "lower/graph_lowering.h"
 #include "lower/index.h"
 
 namespace torch_xla {
@@ -16,6 +17,35 @@ Val flat_positions(Builder& b, Val x, int64_t dim, Val index) {
     position = b.add(position, b.mul(iota, b.scalar_like(iota, static_cast<double>(strides[d]))));
   }
   return position;
+}
+
+// Whether several threads write more of it than XLA's one, or have vectors for it, which XLA has
+// not for extremes.
+bool gains_by_kernel(Combine combine, int64_t outer, int64_t inner, bool of_each) {
+  constexpr int64_t kWide = 512;  // numbers
+  const bool extreme = combine == Combine::Maximum || combine == Combine::Minimum;
+  return outer > 1 || (of_each ? inner >= kWide : extreme);
+}
+
+// By a kernel (host_ops/write_at.h), if there is enough to write. `index`: 1-d, of slices, or as
+// the updates are.
+std::optional<Val> written_by_host(LowerContext& c, Val x, int64_t dim, Val index, Val updates,
+                                   Combine combine) {
+  constexpr int64_t kWorthACall = 1 << 13;  // numbers
+  const Ints dims(x.dims());
+  const int64_t outer = product(dims.slice(0, dim)), inner = product(dims.slice(dim + 1));
+  const bool of_each = index.numel() == updates.numel();
+  if (!c.prefers_host() || updates.numel() < kWorthACall ||
+      !is_written_by_host(combine, x.dtype()) || !gains_by_kernel(combine, outer, inner, of_each)) {
+    return std::nullopt;
+  }
+  const Dims of_updates{outer, updates.numel() / (outer * inner), inner};
+  const Val whole = c.b.convert(index, DType::Long);
+  const Val written = c.b.behind(
+      kWriteAtTarget, c.b.reshape(x, {outer, x.dim(dim), inner}),
+      {of_each ? c.b.reshape(whole, of_updates) : whole, c.b.reshape(updates, of_updates)},
+      "combine = " + std::to_string(static_cast<int>(combine)) + " : i64");
+  return c.b.reshape(written, x.dims());
 }
 
 }  // namespace
@@ -55,19 +85,30 @@ Val gather_along(Builder& b, Val x, int64_t dim, Val index) {
   return take_slices(b, flat, 0, flat_positions(b, x, dim, index));
 }
 
-Val scatter_along(Builder& b, Val x, int64_t dim, Val index, Val updates, Combine combine) {
+Val scatter_along(LowerContext& c, Val x, int64_t dim, Val index, Val updates, Combine combine) {
+  Builder& b = c.b;
   if (index.numel() == 0 || x.numel() == 0) {
     return x;
   }
+  Dims whole = x.dims();
+  whole[dim] = index.dim(dim);
+  if (index.dims() == whole) {
+    if (auto written = written_by_host(c, x, dim, index, updates, combine)) {
+      return *written;
+    }
+  }
   Val positions = b.reshape(flat_positions(b, x, dim, index), {index.numel()});
-  Val flat = scatter_slices(b, b.reshape(x, {x.numel()}), 0, positions,
+  Val flat = scatter_slices(c, b.reshape(x, {x.numel()}), 0, positions,
                             b.reshape(updates, {index.numel()}), combine);
   return b.reshape(flat, x.dims());
 }
 
-Val scatter_slices(Builder& b, Val x, int64_t dim, Val index, Val updates, Combine combine) {
+Val scatter_slices(LowerContext& c, Val x, int64_t dim, Val index, Val updates, Combine combine) {
   if (updates.numel() == 0 || x.numel() == 0) {
     return x;
+  }
+  if (auto written = written_by_host(c, x, dim, index, updates, combine)) {
+    return *written;
   }
   stablehlo::ScatterDims dims;
   for (int64_t d = 0; d < x.rank(); ++d) {
@@ -78,7 +119,7 @@ Val scatter_slices(Builder& b, Val x, int64_t dim, Val index, Val updates, Combi
   dims.inserted_window_dims = {dim};
   dims.scatter_dims_to_operand_dims = {dim};
   dims.index_vector_dim = 1;
-  return b.scatter(x, index, updates, dims, combiner(combine));
+  return c.b.scatter(x, index, updates, dims, combiner(combine));
 }
 
 Region combiner(Combine combine) {

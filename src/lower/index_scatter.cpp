@@ -26,21 +26,22 @@ Reduction reduction(const std::string& name) {
 }
 
 // scatter_along or scatter_slices.
-using ScatterInto = Val (*)(Builder&, Val x, int64_t dim, Val index, Val updates, Combine);
+using ScatterInto = Val (*)(LowerContext&, Val x, int64_t dim, Val index, Val updates, Combine);
 
 // x reduced with updates. Without include_self the touched elements of x do not take part.
-Val scatter_reduced(Builder& b, ScatterInto scatter, Val x, int64_t dim, Val index, Val updates,
-                    Reduction reduction, bool include_self) {
+Val scatter_reduced(LowerContext& c, ScatterInto scatter, Val x, int64_t dim, Val index,
+                    Val updates, Reduction reduction, bool include_self) {
+  Builder& b = c.b;
   if (!include_self) {
     Val identity = b.expand(identity_of(b, reduction.combine, x.dtype()), updates.dims());
-    x = scatter(b, x, dim, index, identity, Combine::Replace);
+    x = scatter(c, x, dim, index, identity, Combine::Replace);
   }
-  Val result = scatter(b, x, dim, index, updates, reduction.combine);
+  Val result = scatter(c, x, dim, index, updates, reduction.combine);
   if (!reduction.mean) {
     return result;
   }
   Val count = b.full(include_self ? 1.0 : 0.0, x.type());
-  count = scatter(b, count, dim, index, b.full(1.0, updates.type()), Combine::Add);
+  count = scatter(c, count, dim, index, b.full(1.0, updates.type()), Combine::Add);
   count = b.maximum(count, b.scalar_like(count, 1));
   if (!c10::isIntegralType(x.dtype(), false)) {
     return b.div(result, count);
@@ -111,9 +112,9 @@ void scatter_elements(LowerContext& c, bool source_is_number, Reduction reductio
     if (include_self && !reduction.mean && is_choice(b, x, dim, index)) {
       x = chosen_along(b, x, dim, index, updates, reduction.combine);
     } else if (auto line = index_of_slices(c, x, dim, index, updates.dims())) {
-      x = scatter_reduced(b, scatter_slices, x, dim, *line, updates, reduction, include_self);
+      x = scatter_reduced(c, scatter_slices, x, dim, *line, updates, reduction, include_self);
     } else {
-      x = scatter_reduced(b, scatter_along, x, dim, index, updates, reduction, include_self);
+      x = scatter_reduced(c, scatter_along, x, dim, index, updates, reduction, include_self);
     }
   }
   c.set(0, b.convert(b.reshape(x, c.output(0).sizes), c.output(0).dtype));
@@ -121,22 +122,7 @@ void scatter_elements(LowerContext& c, bool source_is_number, Reduction reductio
 
 void lower_scatter_src(LowerContext& c) { scatter_elements(c, false, {}, true); }
 void lower_scatter_value(LowerContext& c) { scatter_elements(c, true, {}, true); }
-// XLA-CPU adds one element after another; a kernel does the rows side by side
-// (host_ops/divide.cpp).
-bool adds_within_rows(LowerContext& c) {
-  constexpr int64_t kWorthACall = 1 << 14;  // elements
-  const Val x = c.tensor(0), index = c.tensor(2);
-  return c.prefers_host() && c10::isFloatingType(x.dtype()) && x.rank() > 1 &&
-         c.dim(1, x.rank()) > 0 && index.dim(0) == x.dim(0) && index.numel() >= kWorthACall;
-}
-
-void lower_scatter_add(LowerContext& c) {
-  if (adds_within_rows(c)) {
-    c.call_host();
-  } else {
-    scatter_elements(c, false, {Combine::Add}, true);
-  }
-}
+void lower_scatter_add(LowerContext& c) { scatter_elements(c, false, {Combine::Add}, true); }
 void lower_scatter_reduce(LowerContext& c) {
   scatter_elements(c, false, reduction(c.text(4)), true);
 }
@@ -183,12 +169,12 @@ void lower_index_add(LowerContext& c) {
     updates = boolean ? c.b.logical_and(updates, c.b.expand(factor, updates.dims()))
                       : c.b.mul(updates, factor);
   }
-  set_reshaped(c, scatter_slices(c.b, s.x, s.dim, s.index, updates, Combine::Add));
+  set_reshaped(c, scatter_slices(c, s.x, s.dim, s.index, updates, Combine::Add));
 }
 
 void lower_index_copy(LowerContext& c) {
   Slices s = slices(c, c.output(0).dtype);
-  set_reshaped(c, scatter_slices(c.b, s.x, s.dim, s.index, slice_updates(c, s), Combine::Replace));
+  set_reshaped(c, scatter_slices(c, s.x, s.dim, s.index, slice_updates(c, s), Combine::Replace));
 }
 
 void index_fill(LowerContext& c, bool value_is_number) {
@@ -197,7 +183,7 @@ void index_fill(LowerContext& c, bool value_is_number) {
   Dims dims = s.x.dims();
   dims[s.dim] = s.index.numel();
   Val updates = c.b.expand(c.b.reshape(value, {}), dims);
-  set_reshaped(c, scatter_slices(c.b, s.x, s.dim, s.index, updates, Combine::Replace));
+  set_reshaped(c, scatter_slices(c, s.x, s.dim, s.index, updates, Combine::Replace));
 }
 
 void lower_index_fill_scalar(LowerContext& c) { index_fill(c, true); }
@@ -210,8 +196,7 @@ void lower_index_reduce(LowerContext& c) {
   if (updates.numel() == 0) {
     return set_reshaped(c, s.x);
   }
-  set_reshaped(c,
-               scatter_reduced(c.b, scatter_slices, s.x, s.dim, s.index, updates, how, c.flag(5)));
+  set_reshaped(c, scatter_reduced(c, scatter_slices, s.x, s.dim, s.index, updates, how, c.flag(5)));
 }
 
 // put(self, index, source, accumulate): self as if it were 1-d.
@@ -222,7 +207,7 @@ void lower_put(LowerContext& c) {
   Val index = c.tensor(1);
   index = wrap_negative(b, b.reshape(index, {index.numel()}), x.numel());
   Val updates = b.reshape(c.tensor_as(2, x.dtype()), {index.numel()});
-  set_reshaped(c, scatter_slices(b, b.reshape(x, {x.numel()}), 0, index, updates, combine));
+  set_reshaped(c, scatter_slices(c, b.reshape(x, {x.numel()}), 0, index, updates, combine));
 }
 
 }  // namespace

@@ -30,12 +30,13 @@ Val no_position(Builder& b) {
   return b.constant(Number::of(int64_t{std::numeric_limits<int32_t>::max()}), DType::Int);
 }
 
-Val scatter_to_positions(Builder& b, Val grad, Val positions, Ints sizes, int64_t spatial) {
+Val scatter_to_positions(LowerContext& c, Val grad, Val positions, Ints sizes, int64_t spatial) {
+  Builder& b = c.b;
   int64_t plane = product(sizes.slice(sizes.size() - spatial));
   int64_t planes = product(sizes) / std::max<int64_t>(plane, 1);
   int64_t pooled = grad.numel() / std::max<int64_t>(planes, 1);
   Val zeros = b.full(0.0, {grad.dtype(), {planes, plane}});
-  Val result = scatter_along(b, zeros, 1, b.reshape(positions, {planes, pooled}),
+  Val result = scatter_along(c, zeros, 1, b.reshape(positions, {planes, pooled}),
                              b.reshape(grad, {planes, pooled}), Combine::Add);
   return b.reshape(result, sizes);
 }
@@ -109,8 +110,8 @@ void lower_max_pool(LowerContext& c) {
 template <int64_t spatial>
 void lower_max_pool_backward(LowerContext& c) {
   DType compute = compute_dtype(c.output(0).dtype);
-  c.set(0, scatter_to_positions(c.b, c.tensor_as(0, compute), c.tensor(7), c.output(0).sizes,
-                                spatial));
+  c.set(0,
+        scatter_to_positions(c, c.tensor_as(0, compute), c.tensor(7), c.output(0).sizes, spatial));
 }
 
 // ---- average pooling ----------------------------------------------------------------------------

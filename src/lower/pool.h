@@ -11,7 +11,8 @@ namespace torch_xla {
 // the position it was taken from, in a dimension of `size`. Indices that repeat or regroup a
 // dimension evenly, as the usual sizes give, are a broadcast and a sum.
 Val take(Builder& b, Val x, int64_t dim, const std::vector<int64_t>& indices);
-Val put_back(Builder& b, Val x, int64_t dim, const std::vector<int64_t>& indices, int64_t size);
+Val put_back(LowerContext& c, Val x, int64_t dim, const std::vector<int64_t>& indices,
+             int64_t size);
 
 // Reduces pairs (value, position) to the largest value and its position: the first of equal ones;
 // NaN counts as largest, the last one wins.
@@ -22,7 +23,7 @@ Val plane_positions(Builder& b, Val x, Ints spatial);
 Val no_position(Builder& b);
 
 // Gradient planes scattered to the recorded positions: max pooling, backward.
-Val scatter_to_positions(Builder& b, Val grad, Val positions, Ints sizes, int64_t spatial);
+Val scatter_to_positions(LowerContext& c, Val grad, Val positions, Ints sizes, int64_t spatial);
 
 void register_adaptive_pool(LowerTable& table);  // parts of register_pool
 void register_resize(LowerTable& table);

@@ -44,13 +44,15 @@ Val take(Builder& b, Val x, int64_t dim, const std::vector<int64_t>& indices) {
   return b.reshape(b.broadcast_in_dim(x, split, map), merged);
 }
 
-Val put_back(Builder& b, Val x, int64_t dim, const std::vector<int64_t>& indices, int64_t size) {
+Val put_back(LowerContext& c, Val x, int64_t dim, const std::vector<int64_t>& indices,
+             int64_t size) {
+  Builder& b = c.b;
   int64_t repeats = whole_repeats(indices, size);
   Dims sizes = x.dims();
   sizes[dim] = size;
   if (repeats == 0) {
     Val zeros = b.full(0.0, {x.dtype(), sizes});
-    return scatter_slices(b, zeros, dim, b.ints(indices), x, Combine::Add);
+    return scatter_slices(c, zeros, dim, b.ints(indices), x, Combine::Add);
   }
   if (repeats == 1) {
     return x;
@@ -207,7 +209,7 @@ void lower_adaptive_avg_pool_backward(LowerContext& c) {
   Val result = b.reshape(spread_grad.value(), merged);
   for (size_t d = 0; d < layout.windows.size(); ++d) {
     int64_t dim = layout.batch_rank() + static_cast<int64_t>(d);
-    result = put_back(b, result, dim, layout.windows[d].indices, layout.sizes[dim]);
+    result = put_back(c, result, dim, layout.windows[d].indices, layout.sizes[dim]);
   }
   finish(c, {b, result});
 }
@@ -230,8 +232,8 @@ void lower_adaptive_max_pool(LowerContext& c) {
 template <int64_t spatial>
 void lower_adaptive_max_pool_backward(LowerContext& c) {
   DType compute = compute_dtype(c.output(0).dtype);
-  c.set(0, scatter_to_positions(c.b, c.tensor_as(0, compute), c.tensor(2), c.output(0).sizes,
-                                spatial));
+  c.set(0,
+        scatter_to_positions(c, c.tensor_as(0, compute), c.tensor(2), c.output(0).sizes, spatial));
 }
 
 }  // namespace

@@ -114,10 +114,10 @@ Val resize(Builder& b, Val x, int64_t dim, const Taps& taps) {
   return result->value();
 }
 
-Val resize_adjoint(Builder& b, Val grad, int64_t dim, const Taps& taps, int64_t size) {
+Val resize_adjoint(LowerContext& c, Val grad, int64_t dim, const Taps& taps, int64_t size) {
   std::optional<Expr> result;
   for (const Tap& tap : taps) {
-    Expr term(b, put_back(b, weighted({b, grad}, tap, dim).value(), dim, tap.indices, size));
+    Expr term(c.b, put_back(c, weighted({c.b, grad}, tap, dim).value(), dim, tap.indices, size));
     result = result ? *result + term : term;
   }
   return result->value();
@@ -175,7 +175,7 @@ void lower_resize_backward(LowerContext& c) {
   for (int64_t dim = 2; dim < grad.rank(); ++dim) {
     size_t scale = (aligns ? 4 : 3) + static_cast<size_t>(dim - 2);
     Taps taps = make_taps(c, in[dim], out[dim], c.real_or(scale, 0), 3);
-    grad = resize_adjoint(c.b, grad, dim, taps, in[dim]);
+    grad = resize_adjoint(c, grad, dim, taps, in[dim]);
   }
   finish(c, {c.b, grad});
 }

@@ -198,8 +198,8 @@ class Builder {
   // Calls of the partitioner, by target: "Sharding" says how the value lies on the devices.
   Val sharding_call(std::string_view target, Val x, const TensorType& result,
                     const std::string& sharding);
-  // `x` in its memory, by a custom call that needs `others`, too.
-  Val behind(std::string_view target, Val x, const Vals& others);
+  // `x` in its memory, by a custom call that needs `others`, too. `config`: as below.
+  Val behind(std::string_view target, Val x, const Vals& others, const std::string& config = "");
   // XLA FFI (api_version 4). `config` is the body of the backend_config dictionary: "id = 7 : i64".
   Vals custom_call(std::string_view target, const Vals& operands,
                    const std::vector<TensorType>& results, const std::string& config,

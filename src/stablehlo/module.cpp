@@ -265,11 +265,12 @@ Vals Builder::custom_call(std::string_view target, const Vals& operands,
                 results);
 }
 
-Val Builder::behind(std::string_view target, Val x, const Vals& others) {
+Val Builder::behind(std::string_view target, Val x, const Vals& others, const std::string& config) {
   Vals operands{x};
   operands.insert(operands.end(), others.begin(), others.end());
   return append("stablehlo.custom_call " + symbol(target) + "(" + name_list(operands) +
-                    ") {api_version = 4 : i32, backend_config = {}, output_operand_aliases = "
+                    ") {api_version = 4 : i32, backend_config = {" + config +
+                    "}, output_operand_aliases = "
                     "[#stablehlo.output_operand_alias<output_tuple_indices = [], operand_index = "
                     "0, operand_tuple_indices = []>]} : " +
                     function_type(types_of(operands), {x.type()}),
