@@ -24,24 +24,29 @@ SETTINGS = {"TORCH_XLA_TIER_RUNS": "2", "TORCH_XLA_PROGRESS": "0"}
 SETTINGS_OF = {"program": {"TORCH_XLA_TIERS": "off"}}
 
 
-def cases(opinfo: bool) -> tuple[dict[str, Callable], Callable[[str], bool]]:
-    """Cases by name, and which have gradients."""
-    if opinfo:
+def cases(source: str) -> tuple[dict[str, Callable], Callable[[str], bool]]:
+    """Cases by name, and which have gradients. `source`: fixed, opinfo, or `random SEED COUNT`."""
+    if source == "opinfo":
         from opinfo_cases import opinfo_cases
 
         found, differentiable = opinfo_cases()
         return found, differentiable.__contains__
+    if source.startswith("random"):
+        from random_cases import random_cases
+
+        seed, count = map(int, source.split()[1:])
+        return random_cases(seed, count), lambda name: True
     from operator_cases import CASES, is_differentiable
 
     return CASES, is_differentiable
 
 
-def worker(side: str, opinfo: bool) -> None:
+def worker(side: str, source: str) -> None:
     """Answers each line `CASE DTYPE GRADIENTS` on stdin with whether it can, then each empty line
     with the seconds of a call, until the next case comes."""
     import torch
 
-    all_cases, _ = cases(opinfo)
+    all_cases, _ = cases(source)
     dtypes = dict(zip(DTYPES, (torch.float32, torch.bfloat16, torch.float16), strict=True))
     device, wait = "cpu", lambda: None
     wrap: Callable = lambda f: f  # noqa: E731 - one of two
@@ -123,7 +128,7 @@ def report(case: str, found: dict[str, float]) -> None:
         for side, seconds in found.items()
         if side != "cpu"
     )
-    print(f"{case:36s} CPU {found['cpu'] * 1e3:9.3f} ms {ratios}", flush=True)
+    print(f"{case:48s} CPU {found['cpu'] * 1e3:9.3f} ms {ratios}", flush=True)
 
 
 def summary(all_found: dict[str, dict[str, float]], side: str) -> str:
@@ -140,25 +145,30 @@ def summary(all_found: dict[str, dict[str, float]], side: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--worker", help=argparse.SUPPRESS)
+    parser.add_argument("--source", help=argparse.SUPPRESS)
     parser.add_argument("--only", nargs="*", default=[""], help="cases with one of these words")
     parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=list(DTYPES))
     parser.add_argument("--sides", nargs="+", choices=SIDES, default=["compiled", "eager"])
     parser.add_argument("--gradients", choices=("with", "without"), help="only these")
     parser.add_argument("--opinfo", action="store_true", help="operators of PyTorch's database")
+    parser.add_argument("--random", type=int, metavar="COUNT", help="calls of random shapes")
+    parser.add_argument("--seed", type=int, default=0, help="of --random")
     parser.add_argument("--json", help="write the seconds to this file")
     options = parser.parse_args()
+    source = f"random {options.seed} {options.random}" if options.random else "fixed"
+    source = options.source or ("opinfo" if options.opinfo else source)
     if options.worker:
-        worker(options.worker, options.opinfo)
+        worker(options.worker, source)
         return
-    more = ["--opinfo"] * options.opinfo
-    all_cases, is_differentiable = cases(options.opinfo)
+    all_cases, is_differentiable = cases(source)
     sides = {
         name: Worker(
             sys.executable,
             __file__,
             "--worker",
             name,
-            *more,
+            "--source",
+            source,
             **SETTINGS | SETTINGS_OF.get(name, {}),
         )
         for name in ("cpu", *options.sides)
@@ -173,7 +183,7 @@ def main() -> None:
                 found = measure(sides, f"{name} {dtype} {gradients}")
                 case = f"{name} {dtype}" + (" with gradients" if gradients else "")
                 if isinstance(found, str):
-                    print(f"{case:36s} left out, {found}", flush=True)
+                    print(f"{case:48s} left out, {found}", flush=True)
                 else:
                     all_found[case] = found
                     report(case, found)

@@ -210,12 +210,6 @@ TEST(Divide, DimensionsThatAnOperatorDoesNotWorkAlong) {
   compare_pieces("aten::topk", {x, 7, 1, true, true}, 2, true, 0);
   compare_pieces("aten::_fft_r2c", {x, last, 0, true}, 2, true, 1e-4);
   compare_pieces("aten::_fft_c2c", {z, std::vector<int64_t>{1, 2}, 0, true}, 2, true, 1e-4);
-  const Tensor index = torch::randint(0, 4096, {5, 3000}, torch::kLong);
-  const Tensor added = torch::randn({6, 3000});  // more than the index says
-  compare_pieces("aten::scatter_add", {x, 1, index, added}, 2, true, 1e-5);
-  const auto scatter = c10::Dispatcher::singleton().findSchemaOrThrow("aten::scatter_add", "");
-  EXPECT_TRUE(divide(scatter, {x, 0, index.remainder(5), added}, 2).empty());
-  EXPECT_TRUE(divide(scatter, {x, 1, index.narrow(0, 0, 4), added}, 2).empty());
   const auto sort = c10::Dispatcher::singleton().findSchemaOrThrow("aten::sort", "");
   EXPECT_TRUE(divide(sort, {x.reshape({-1}), -1, true}, 2).empty());
   EXPECT_TRUE(divide(sort, {x.reshape({1, -1}), 1, true}, 2).empty());
