@@ -31,7 +31,7 @@ class LaneSums {
     return i;
   }
 
-  TORCH_XLA_INLINE float sum(size_t s) const { return sum_of_lanes(totals_[s]) + rest_[s]; }
+  TORCH_XLA_INLINE float sum(size_t s) const { return across<Summed>(totals_[s]) + rest_[s]; }
 
  private:
   static constexpr int64_t kChains = 4, kBlock = 16 * kChains * kLanes<Lanes>;

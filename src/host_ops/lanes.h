@@ -186,13 +186,24 @@ inline bool has_lanes(c10::ScalarType dtype) {
   return with_lane_type(dtype, [](auto) {});
 }
 
-template <typename Lanes>
-TORCH_XLA_INLINE float sum_of_lanes(Lanes lanes) {
-  float sum = 0;
-  for (int64_t i = 0; i < kLanes<Lanes>; ++i) {
-    sum += lanes[i];
+struct Summed {
+  static constexpr float kNone = 0;
+  template <typename Numbers>
+  static TORCH_XLA_INLINE Numbers together(Numbers x, Numbers y) {
+    return x + y;
   }
-  return sum;
+};
+
+// What all lanes are together: halves by halves, which do not wait for each other.
+template <typename How, typename Lanes>
+TORCH_XLA_INLINE float across(Lanes lanes) {
+  if constexpr (kLanes<Lanes> != kLanes<NarrowLanes>) {
+    typename detail::LanesOf<kLanes<Lanes> / 2>::Floats halves[2];
+    std::memcpy(halves, &lanes, sizeof(lanes));
+    return across<How>(How::together(halves[0], halves[1]));
+  } else {
+    return How::together(How::together(lanes[0], lanes[1]), How::together(lanes[2], lanes[3]));
+  }
 }
 
 template <typename Bits>

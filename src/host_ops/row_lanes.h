@@ -53,21 +53,22 @@ TORCH_XLA_INLINE Lanes load_rest(const T* numbers, int64_t count, float filler) 
   return lanes;
 }
 
+// The last `rest` of `count` numbers, behind the last whole lanes, and `filler`.
 template <typename Lanes, typename T>
-TORCH_XLA_INLINE Lanes load_some(const T* numbers, int64_t count, float filler) {
-  return count < kLanes<Lanes> ? load_rest<Lanes>(numbers, count, filler)
-                               : load_lanes<Lanes>(numbers);
+TORCH_XLA_INLINE Lanes load_last(const T* numbers, int64_t count, int64_t rest, float filler) {
+  if (count < kLanes<Lanes>) {
+    return load_rest<Lanes>(numbers, count, filler);
+  }
+  LaneBits<Lanes> place;
+  for (int32_t lane = 0; lane < kLanes<Lanes>; ++lane) {
+    place[lane] = lane;
+  }
+  const auto first = static_cast<int32_t>(kLanes<Lanes> - rest);
+  const Lanes lanes = load_lanes<Lanes>(numbers + count - kLanes<Lanes>);
+  return place >= first ? lanes : filler - Lanes{};
 }
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
-struct Summed {
-  static constexpr float kNone = 0;
-  template <typename Numbers>
-  static TORCH_XLA_INLINE Numbers together(Numbers x, Numbers y) {
-    return x + y;
-  }
-};
 
 struct Largest {
   static constexpr float kNone = -kInfinity;
@@ -84,17 +85,6 @@ struct Smallest {
     return smaller(x, y);
   }
 };
-
-template <typename How, typename Lanes>
-TORCH_XLA_INLINE float across(Lanes lanes) {
-  if constexpr (kLanes<Lanes> != kLanes<NarrowLanes>) {
-    typename detail::LanesOf<kLanes<Lanes> / 2>::Floats halves[2];
-    std::memcpy(halves, &lanes, sizeof(lanes));
-    return across<How>(How::together(halves[0], halves[1]));
-  } else {
-    return How::together(How::together(lanes[0], lanes[1]), How::together(lanes[2], lanes[3]));
-  }
-}
 
 template <typename How, typename Lanes>
 struct Accumulated {
@@ -149,8 +139,11 @@ TORCH_XLA_INLINE float reduced(const T* numbers, int64_t count) {
       chains[k].add(load_lanes<Lanes>(numbers + i + k * kLanes<Lanes>));
     }
   }
-  for (; i < count; i += kLanes<Lanes>) {
-    chains[0].add(load_some<Lanes>(numbers + i, count - i, Accumulator::kNone));
+  for (; i + kLanes<Lanes> <= count; i += kLanes<Lanes>) {
+    chains[0].add(load_lanes<Lanes>(numbers + i));
+  }
+  if (i < count) {
+    chains[0].add(load_last<Lanes>(numbers, count, count - i, Accumulator::kNone));
   }
   for (int64_t half = kChains / 2; half > 0; half /= 2) {
     for (int64_t k = 0; k < half; ++k) {

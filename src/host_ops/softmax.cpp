@@ -27,16 +27,20 @@ struct Powers {
   template <typename Lanes>
   TORCH_XLA_INLINE float sum(int64_t columns) const {
     LaneSums<Lanes, 1> sums;
-    const int64_t whole = sums.add_whole(columns, *this), count = columns - whole;
-    float sum = sums.sum(0);
-    const Lanes rest = exponential(load_rest<Lanes>(row + whole, count, high) - high);
-    for (int64_t i = 0; i < count; ++i) {
-      sum += rest[i];
-      if (powers != nullptr) {
-        powers[whole + i] = rest[i];
+    const int64_t whole = sums.add_whole(columns, *this);
+    return whole == columns ? sums.sum(0)
+                            : sums.sum(0) + sum_of_last<Lanes>(columns, columns - whole);
+  }
+
+  template <typename Lanes>
+  TORCH_XLA_INLINE float sum_of_last(int64_t columns, int64_t rest) const {
+    const Lanes last = exponential(load_last<Lanes>(row, columns, rest, -kInfinity) - high);
+    if (powers != nullptr) {
+      for (int64_t i = 0; i < rest; ++i) {
+        powers[columns - rest + i] = last[columns < kLanes<Lanes> ? i : kLanes<Lanes> - rest + i];
       }
     }
-    return sum;
+    return across<Summed>(last);
   }
 };
 
@@ -69,14 +73,19 @@ struct SoftmaxOfRows {
   TORCH_XLA_INLINE void run() const {
     for (int64_t row = 0; row < rows; ++row) {
       const T* from = numbers + row * columns;
-      const float high = ExtremeOfRow<Largest>::template of<Lanes>(from, columns);
-      if (zero_if_masked && high == -kInfinity) {
+      const float high = reduced<Accumulated<Largest, Lanes>, Lanes>(from, columns);
+      if (zero_if_masked && high == -kInfinity && !has_nan<Lanes>(from)) {
         std::fill_n(results + row * columns, columns, T(0));
       } else {
         const float sum = Powers<T>{from, high, powers}.template sum<Lanes>(columns);
         write_row<Lanes>(1 / sum, results + row * columns);
       }
     }
+  }
+
+  template <typename Lanes>
+  TORCH_XLA_INLINE bool has_nan(const T* row) const {
+    return ExtremeOfRow<Largest>::template of<Lanes>(row, columns) != -kInfinity;
   }
 
   template <typename Lanes>
@@ -99,8 +108,13 @@ struct Products {
   TORCH_XLA_INLINE void add(int64_t i, Lanes* sums) const {
     sums[0] += load_lanes<Lanes>(x + i) * load_lanes<Lanes>(y + i);
   }
-  TORCH_XLA_INLINE void add_one(int64_t i, float* sums) const {
-    sums[0] += static_cast<float>(x[i]) * static_cast<float>(y[i]);
+  template <typename Lanes>
+  TORCH_XLA_INLINE float sum(int64_t columns) const {
+    LaneSums<Lanes, 1> sums;
+    const int64_t whole = sums.add_whole(columns, *this), rest = columns - whole;
+    return rest == 0 ? sums.sum(0)
+                     : sums.sum(0) + across<Summed>(load_last<Lanes>(x, columns, rest, 0) *
+                                                    load_last<Lanes>(y, columns, rest, 0));
   }
 };
 
@@ -114,9 +128,7 @@ struct SoftmaxGradientOfRows {
   TORCH_XLA_INLINE void run() const {
     for (int64_t row = 0; row < rows; ++row) {
       const T *g = gradient + row * columns, *y = softmax + row * columns;
-      LaneSums<Lanes, 1> sums;
-      sums.add(columns, Products<T>{g, y});
-      write<Lanes>(g, y, sums.sum(0), results + row * columns);
+      write<Lanes>(g, y, Products<T>{g, y}.template sum<Lanes>(columns), results + row * columns);
     }
   }
 
