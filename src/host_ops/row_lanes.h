@@ -88,7 +88,7 @@ struct Smallest {
 
 template <typename How, typename Lanes>
 struct Accumulated {
-  static constexpr int64_t kChains = 8;  // that do not wait for each other
+  static constexpr int64_t kChains = 4;  // that do not wait for each other
   static constexpr float kNone = How::kNone;
 
   TORCH_XLA_INLINE void add(Lanes lanes) { value = How::together(lanes, value); }
@@ -135,6 +135,7 @@ TORCH_XLA_INLINE float reduced(const T* numbers, int64_t count) {
   Accumulator chains[kChains];
   int64_t i = 0;
   for (; i + kStep <= count; i += kStep) {
+#pragma GCC unroll 8
     for (int64_t k = 0; k < kChains; ++k) {
       chains[k].add(load_lanes<Lanes>(numbers + i + k * kLanes<Lanes>));
     }
@@ -145,7 +146,9 @@ TORCH_XLA_INLINE float reduced(const T* numbers, int64_t count) {
   if (i < count) {
     chains[0].add(load_last<Lanes>(numbers, count, count - i, Accumulator::kNone));
   }
+#pragma GCC unroll 8
   for (int64_t half = kChains / 2; half > 0; half /= 2) {
+#pragma GCC unroll 8
     for (int64_t k = 0; k < half; ++k) {
       chains[k].add(chains[k + half]);
     }
