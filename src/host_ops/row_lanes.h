@@ -135,6 +135,7 @@ TORCH_XLA_INLINE float reduced(const T* numbers, int64_t count) {
   Accumulator chains[kChains];
   int64_t i = 0;
   for (; i + kStep <= count; i += kStep) {
+    // Else they would be kept in memory.
 #pragma GCC unroll 8
     for (int64_t k = 0; k < kChains; ++k) {
       chains[k].add(load_lanes<Lanes>(numbers + i + k * kLanes<Lanes>));

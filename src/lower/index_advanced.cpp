@@ -299,7 +299,7 @@ void lower_index_put(LowerContext& c) {
   DType dtype = accumulate ? compute_dtype(x.dtype()) : x.dtype();
   Val values = without_leading_ones(b, c.tensor_as(2, dtype), a.result.size());
   const Combine combine = accumulate ? Combine::Add : Combine::Replace;
-  if (a.is_joint() && (a.indexed.size() == 1 || c.prefers_host())) {
+  if (a.is_joint() && c.prefers_host()) {
     const Val put = put_jointly(c, b.convert(x, dtype), a, b.expand(values, a.result), combine);
     return c.set(0, b.convert(put, x.dtype()));
   }
