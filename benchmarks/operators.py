@@ -145,18 +145,18 @@ def summary(all_found: dict[str, dict[str, float]], side: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--worker", help=argparse.SUPPRESS)
-    parser.add_argument("--source", help=argparse.SUPPRESS)
+    parser.add_argument("--source", default="fixed", help=argparse.SUPPRESS)
     parser.add_argument("--only", nargs="*", default=[""], help="cases with one of these words")
     parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=list(DTYPES))
     parser.add_argument("--sides", nargs="+", choices=SIDES, default=["compiled", "eager"])
     parser.add_argument("--gradients", choices=("with", "without"), help="only these")
-    parser.add_argument("--opinfo", action="store_true", help="operators of PyTorch's database")
+    parser.add_argument("--opinfo", action="store_const", const="opinfo", dest="source",
+                        help="operators of PyTorch's database")  # fmt: skip
     parser.add_argument("--random", type=int, metavar="COUNT", help="calls of random shapes")
     parser.add_argument("--seed", type=int, default=0, help="of --random")
     parser.add_argument("--json", help="write the seconds to this file")
     options = parser.parse_args()
-    source = f"random {options.seed} {options.random}" if options.random else "fixed"
-    source = options.source or ("opinfo" if options.opinfo else source)
+    source = f"random {options.seed} {options.random}" if options.random else options.source
     if options.worker:
         worker(options.worker, source)
         return

@@ -2,6 +2,7 @@
 #include "host_ops/rows.h"
 
 #include "host_ops/softmax.h"
+#include "host_ops/test_workers.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -12,13 +13,6 @@ namespace torch_xla {
 namespace {
 
 using torch::Tensor;
-
-// All on the calling thread.
-class Alone final : public Workers {
- public:
-  int64_t count() const override { return 3; }
-  void schedule(std::function<void()> task) override { task(); }
-};
 
 Matrix matrix_of(const Tensor& x) {
   return {x.const_data_ptr(), x.scalar_type(), x.size(0), x.size(1)};
@@ -35,7 +29,7 @@ class Rows : public testing::TestWithParam<std::tuple<int64_t, int64_t, torch::D
 TEST_P(Rows, ExponentialsBelowTheLargest) {
   const Tensor x = numbers(), wide = x.to(torch::kDouble);
   Tensor largest = torch::empty({x.size(0)}), sums = torch::empty({x.size(0)});
-  Alone workers;
+  OneByOne workers;
   exponentials_of_rows(workers, matrix_of(x), largest.mutable_data_ptr<float>(),
                        sums.mutable_data_ptr<float>());
   const Tensor wanted = wide.amax(1);
@@ -47,7 +41,7 @@ TEST_P(Rows, ExponentialsBelowTheLargest) {
 TEST_P(Rows, SumsOfColumns) {
   const Tensor x = numbers();
   Tensor sums = torch::empty({x.size(1)});
-  Alone workers;
+  OneByOne workers;
   sums_of_columns(workers, matrix_of(x), sums.mutable_data_ptr<float>());
   const Tensor error = (sums - x.to(torch::kDouble).sum(0)).abs().max();
   EXPECT_LE(error.item<double>(), 1e-6 * x.to(torch::kDouble).abs().sum(0).max().item<double>());
@@ -56,7 +50,7 @@ TEST_P(Rows, SumsOfColumns) {
 TEST_P(Rows, SumsOfNumbersAndOfSquares) {
   const Tensor x = numbers(), wide = x.to(torch::kDouble);
   Tensor sums = torch::empty({x.size(0)}), squares = torch::empty({x.size(0)});
-  Alone workers;
+  OneByOne workers;
   sums_of_rows(workers, matrix_of(x), sums.mutable_data_ptr<float>());
   squares_of_rows(workers, matrix_of(x), squares.mutable_data_ptr<float>());
   const Tensor error = (sums - wide.sum(1)).abs() - 1e-6 * wide.abs().sum(1);
@@ -67,7 +61,7 @@ TEST_P(Rows, SumsOfNumbersAndOfSquares) {
 TEST_P(Rows, Moments) {
   const Tensor x = numbers() + 20, wide = x.to(torch::kDouble);
   Tensor means = torch::empty({x.size(0)}), squares = torch::empty({x.size(0)});
-  Alone workers;
+  OneByOne workers;
   moments_of_rows(workers, matrix_of(x), means.mutable_data_ptr<float>(),
                   squares.mutable_data_ptr<float>());
   EXPECT_TRUE(torch::allclose(means.to(torch::kDouble), wide.mean(1), 1e-6, 1e-6));
@@ -78,7 +72,7 @@ TEST_P(Rows, Moments) {
 TEST_P(Rows, SumsOfGradients) {
   const Tensor x = numbers(), gradient = numbers(), means = torch::randn({x.size(0)});
   Tensor sums = torch::empty({x.size(0)}), products = torch::empty({x.size(0)});
-  Alone workers;
+  OneByOne workers;
   gradient_sums_of_rows(workers, matrix_of(gradient), matrix_of(x), means.const_data_ptr<float>(),
                         sums.mutable_data_ptr<float>(), products.mutable_data_ptr<float>());
   const Tensor g = gradient.to(torch::kDouble);
@@ -92,7 +86,7 @@ TEST_P(Rows, SumsOfGradients) {
 TEST_P(Rows, SoftmaxAndItsGradient) {
   const Tensor x = numbers(), gradient = numbers();
   Tensor softmax = torch::empty_like(x), of_x = torch::empty_like(x);
-  Alone workers;
+  OneByOne workers;
   softmax_of_rows(workers, matrix_of(x), false, softmax.mutable_data_ptr());
   softmax_gradient_of_rows(workers, matrix_of(gradient), matrix_of(softmax),
                            of_x.mutable_data_ptr());
@@ -109,7 +103,7 @@ TEST_P(Rows, ExtremesAndTheirFirstPlaces) {
   const Tensor x = numbers().round();  // some are equal
   for (bool largest : {true, false}) {
     Tensor values = torch::empty({x.size(0)}), places = torch::empty({x.size(0)}, torch::kInt);
-    Alone workers;
+    OneByOne workers;
     (largest ? largest_of_rows : smallest_of_rows)(workers, matrix_of(x),
                                                    values.mutable_data_ptr<float>(),
                                                    places.mutable_data_ptr<int32_t>());
@@ -134,7 +128,7 @@ TEST(Rows, NumbersThatAreNone) {
   x[3].fill_(-1e30f);
   x[4].slice(0, 0, 20).fill_(-kInfinity);
   Tensor largest = torch::empty({5}), sums = torch::empty({5});
-  Alone workers;
+  OneByOne workers;
   exponentials_of_rows(workers, matrix_of(x), largest.mutable_data_ptr<float>(),
                        sums.mutable_data_ptr<float>());
   for (int64_t row : {0, 1, 2}) {
@@ -148,7 +142,7 @@ TEST(Rows, NumbersThatAreNone) {
 TEST(Rows, SumsOfRowsInPieces) {
   const Tensor x = torch::randn({3, 100'000}), wide = x.to(torch::kDouble);
   Tensor sums = torch::empty({3}), squares = torch::empty({3});
-  Alone workers;
+  OneByOne workers;
   sums_of_rows(workers, matrix_of(x), sums.mutable_data_ptr<float>());
   squares_of_rows(workers, matrix_of(x), squares.mutable_data_ptr<float>());
   EXPECT_TRUE(torch::allclose(sums.to(torch::kDouble), wide.sum(1), 1e-4, 1e-2));
@@ -166,7 +160,7 @@ TEST(Rows, SoftmaxOfWhatIsMasked) {
   x[0].fill_(-kInfinity);
   x[1].slice(0, 3).fill_(-kInfinity);
   x[2].fill_(-kInfinity)[36] = std::nan("");
-  Alone workers;
+  OneByOne workers;
   for (bool zero_if_masked : {false, true}) {
     Tensor softmax = torch::empty_like(x), wanted = x.softmax(1);
     softmax_of_rows(workers, matrix_of(x), zero_if_masked, softmax.mutable_data_ptr());
@@ -185,7 +179,7 @@ TEST(Rows, ExtremesWhereThereIsNaN) {
     x[1].slice(0, columns / 2).fill_(std::nan(""));
     x[2][columns - 1] = std::nan("");
     Tensor values = torch::empty({3}), places = torch::empty({3}, torch::kInt);
-    Alone workers;
+    OneByOne workers;
     largest_of_rows(workers, matrix_of(x), values.mutable_data_ptr<float>(),
                     places.mutable_data_ptr<int32_t>());
     const auto [wanted, first] = x.max(1);

@@ -1,6 +1,8 @@
 // Writes at indices are PyTorch's scatters, but for those out of range.
 #include "host_ops/write_at.h"
 
+#include "host_ops/test_workers.h"
+
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -10,13 +12,6 @@ namespace torch_xla {
 namespace {
 
 using torch::Tensor;
-
-// All on the calling thread.
-class OneByOne final : public Workers {
- public:
-  int64_t count() const override { return 3; }
-  void schedule(std::function<void()> task) override { task(); }
-};
 
 struct Sizes {
   int64_t outer, size, count, inner;

@@ -243,17 +243,19 @@ Indices without_masks(LowerContext& c, Val x, const Indices& indices, Val values
 // Of the indexed dimensions as one, which has `size` elements: at its end where an index is out of
 // range.
 Val joint_index(Builder& b, const Dims& x, const AdvancedIndex& a, int64_t size) {
-  Val joint = a.indices[0];
-  std::optional<Val> within;
-  for (size_t i = 0; i < a.indices.size() && a.indices.size() > 1; ++i) {
+  if (a.indices.size() == 1) {
+    return a.indices[0];
+  }
+  std::optional<Val> joint, within;
+  for (size_t i = 0; i < a.indices.size(); ++i) {
     const Val index = a.indices[i];
     const Val length = b.scalar_like(index, static_cast<double>(x[a.indexed[i]]));
     const Val fits = b.logical_and(b.compare("GE", index, b.full(0.0, index.type())),
                                    b.compare("LT", index, length));
-    joint = i == 0 ? index : b.add(b.mul(joint, length), index);
+    joint = joint ? b.add(b.mul(*joint, length), index) : index;
     within = within ? b.logical_and(*within, fits) : fits;
   }
-  return within ? b.select(*within, joint, b.full(static_cast<double>(size), joint.type())) : joint;
+  return b.select(*within, *joint, b.full(static_cast<double>(size), joint->type()));
 }
 
 Val put_jointly(LowerContext& c, Val x, const AdvancedIndex& a, Val values, Combine combine) {
