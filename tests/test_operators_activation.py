@@ -51,6 +51,27 @@ def test_corners(name: str, dtype: torch.dtype) -> None:
     assert_same(program, rtol=tolerance, atol=tolerance)
 
 
+LOGARITHMS: dict[str, Callable[[Tensor], Tensor]] = {
+    "log1p": torch.log1p,
+    "softplus": F.softplus,
+    "logsigmoid": F.logsigmoid,
+    "mish": F.mish,
+    "logaddexp": lambda x: torch.logaddexp(x, x.flip(0)),
+}
+
+
+@pytest.mark.parametrize("name", LOGARITHMS)
+def test_logarithms_are_as_precise_for_every_magnitude(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Relative to the result, however small: what 1 + x rounds off counts."""
+    monkeypatch.setenv("TORCH_XLA_TIERS", "off")
+
+    small = torch.logspace(-36, 0, 3001)
+    every = torch.cat([small, -small[:-1], torch.linspace(-80, 300, 9001)])
+    assert_same(lambda device: LOGARITHMS[name](every.to(device)), rtol=4e-7, atol=1e-34)
+
+
 @pytest.mark.parametrize("eps", [None, 0.2])
 def test_logit_outside_of_its_domain(eps: float | None) -> None:
     def program(device: str) -> list[Tensor]:

@@ -39,6 +39,7 @@ ELEMENTS: dict[str, Function] = {
     "erf": lambda x, y: x.erf(),
     "erfinv": lambda x, y: (x / 40).erfinv(),
     "atanh": lambda x, y: (x / 40).atanh(),
+    "lgamma": lambda x, y: x.lgamma(),
 }
 MOVES: dict[str, Function] = {
     "cumsum": lambda x, y: x.cumsum(1),

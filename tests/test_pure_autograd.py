@@ -315,9 +315,10 @@ def test_gradients_that_read_nothing(
 ) -> None:
     def gradients(device: str, wrapped: Callable[[Tensor], Tensor]) -> list[Tensor]:
         x = torch.tensor(values, device=device, requires_grad=True)
+        (alone,) = torch.autograd.grad(wrapped(x).square().sum(), x)
         (first,) = torch.autograd.grad(wrapped(x).square().sum(), x, create_graph=True)
         (second,) = torch.autograd.grad(first.sum(), x)
-        return [first.detach().cpu(), second.cpu()]
+        return [alone.cpu(), first.detach().cpu(), second.cpu()]
 
     expected = gradients("cpu", function)
     before = Work.so_far()

@@ -1,6 +1,7 @@
 // The pieces of a call compute what the call computes, on workers of every kind.
 #include "host_ops/divide.h"
 
+#include "base/spare_hands.h"
 #include "host_ops/workers.h"
 
 #include <gtest/gtest.h>
@@ -84,6 +85,33 @@ TEST(Workers, APieceHasOneThreadAndTheCallerItsOwnNumberAfterwards) {
   run_pieces(workers, 4, [&](size_t) { most = std::max(most.load(), at::get_num_threads()); });
   EXPECT_EQ(most, 1);
   EXPECT_EQ(at::get_num_threads(), before);
+}
+
+TEST(Workers, AThreadThatWaitsTakesPartWithoutItsModes) {
+  std::atomic<bool> ended{false};
+  bool had_modes = true, has_modes = false;
+  std::thread waiting([&] {
+    const c10::impl::IncludeDispatchKeyGuard mode(c10::DispatchKey::Python);
+    SpareHand hand;
+    while (!ended) {
+      hand.help();
+    }
+    has_modes = c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::Python);
+  });
+  std::atomic<int> begun{0};
+  Late late;
+  run_pieces(late, 2, [&](size_t) {
+    for (++begun; begun < 2;) {  // each needs the other one
+      std::this_thread::yield();
+    }
+    if (std::this_thread::get_id() == waiting.get_id()) {
+      had_modes = c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::Python);
+    }
+  });
+  ended = true;
+  waiting.join();
+  EXPECT_FALSE(had_modes);
+  EXPECT_TRUE(has_modes);
 }
 
 // Results in one go and in pieces.

@@ -1,7 +1,10 @@
 #include "host_ops/workers.h"
 
 #include "base/mutex.h"
+#include "base/spare_hands.h"
 #include "host_ops/one_thread.h"
+
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
 #include <atomic>
@@ -14,11 +17,16 @@ namespace torch_xla {
 namespace {
 
 // Outlives the call for workers that come too late.
-struct Round {
+struct Round final : SharedWork {
   explicit Round(size_t count, c10::function_ref<void(size_t)> run) : count(count), run(run) {}
 
-  void work() {
-    for (size_t i = next.fetch_add(1); i < count; i = next.fetch_add(1)) {
+  bool work() override {
+    // The thread may be one of its user's, in modes of theirs.
+    const c10::impl::ForceDispatchKeyGuard no_modes(c10::default_included_set,
+                                                    c10::default_excluded_set);
+    size_t i = next.fetch_add(1);
+    const bool any = i < count;
+    for (; i < count; i = next.fetch_add(1)) {
       try {
         OneThread alone;
         run(i);  // the caller is waiting, so that what it refers to is there
@@ -28,6 +36,7 @@ struct Round {
       }
       done.fetch_add(1, std::memory_order_release);
     }
+    return any;
   }
 
   void wait() const {
@@ -60,7 +69,9 @@ std::vector<Range> ranges(int64_t size, int64_t count, int64_t grain) {
 
 void run_pieces(Workers& workers, size_t count, c10::function_ref<void(size_t)> run) {
   auto round = std::make_shared<Round>(count, run);
-  for (size_t i = 1; i < count; ++i) {
+  const Offer offer(round);
+  const size_t others = std::min(count, static_cast<size_t>(workers.count())) - 1;
+  for (size_t i = offer.hands(); i < others; ++i) {
     workers.schedule([round] { round->work(); });
   }
   round->work();

@@ -155,19 +155,19 @@ void lower_silu_backward(LowerContext& c) {
 
 void lower_mish(LowerContext& c) {
   Expr x = operand(c, 0);
-  finish(c, x * tanh(log1p(exp(x))));
+  finish(c, x * tanh(softplus(x)));
 }
 
 void lower_mish_backward(LowerContext& c) {
   Expr grad = operand(c, 0), x = operand_again(c, 1);
-  Expr t = tanh(log1p(exp(x)));
+  Expr t = tanh(softplus(x));
   finish(c, grad * (t + x * sigmoid(x) * (1 - t * t)));
 }
 
 void lower_softplus(LowerContext& c) {
   Expr x = operand(c, 0), beta = scalar(c, 1);
   Expr scaled = x * beta;
-  finish(c, where(scaled > scalar(c, 2), x, log1p(exp(scaled)) / beta));
+  finish(c, where(scaled > scalar(c, 2), x, softplus(scaled) / beta));
 }
 
 void lower_softplus_backward(LowerContext& c) {
@@ -178,7 +178,7 @@ void lower_softplus_backward(LowerContext& c) {
 void lower_log_sigmoid_forward(LowerContext& c) {
   Expr x = operand(c, 0);
   Expr z = exp(-abs(x));
-  finish(c, minimum(x, 0) - log1p(z), 0);
+  finish(c, minimum(x, 0) - log1p_of_unit(z), 0);
   // CPU kernels save z in the buffer; elsewhere the buffer is empty. Our gradient needs neither.
   if (product(c.output(1).sizes) == z.value().numel()) {
     finish(c, z, 1);

@@ -78,7 +78,7 @@ void lower_binary_cross_entropy_backward(LowerContext& c) {
 
 void lower_binary_cross_entropy_with_logits(LowerContext& c) {
   Expr x = operand(c, 0), target = operand(c, 1);
-  Expr log_sigmoid = minimum(x, 0) - log1p(exp(-abs(x)));
+  Expr log_sigmoid = -softplus(-x);
   if (!c.is_none(3)) {
     log_sigmoid = ((operand(c, 3) - 1) * target + 1) * log_sigmoid;
   }

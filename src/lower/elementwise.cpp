@@ -24,7 +24,6 @@ bool is_float(DType dtype) { return c10::isFloatingType(dtype) || c10::isComplex
 UNARY(exp, "exponential")
 UNARY(expm1, "exponential_minus_one")
 UNARY(log, "log")
-UNARY(log1p, "log_plus_one")
 UNARY(sqrt, "sqrt")
 UNARY(rsqrt, "rsqrt")
 UNARY(sin, "sine")
@@ -64,6 +63,7 @@ void lower_digamma(LowerContext& c) {
   finish(c, where(x == 0, -1.0 / x, value));
 }
 
+void lower_log1p(LowerContext& c) { finish(c, log1p(operand(c, 0))); }
 void lower_exp2(LowerContext& c) { finish(c, exp(operand(c, 0) * std::log(2.0))); }
 void lower_log2(LowerContext& c) { finish(c, log(operand(c, 0)) / std::log(2.0)); }
 void lower_log10(LowerContext& c) { finish(c, log(operand(c, 0)) / std::log(10.0)); }
@@ -387,13 +387,13 @@ void lower_logaddexp(LowerContext& c) {
     return lower_complex_logaddexp(c, x, y);
   }
   Expr high = maximum(x, y);
-  finish(c, where(x == y, x + std::log(2.0), high + log1p(exp(-abs(x - y)))));
+  finish(c, where(x == y, x + std::log(2.0), high + log1p_of_unit(exp(-abs(x - y)))));
 }
 
 void lower_logaddexp2(LowerContext& c) {
   auto [x, y] = pair(c);
   Expr high = maximum(x, y);
-  Expr tail = log1p(exp(-abs(x - y) * std::log(2.0))) / std::log(2.0);
+  Expr tail = log1p_of_unit(exp(-abs(x - y) * std::log(2.0))) / std::log(2.0);
   finish(c, where(x == y, x + 1.0, high + tail));
 }
 
@@ -481,7 +481,7 @@ void register_arithmetic(LowerTable& table) {
   set("erf", or_library<lower_erf>);
   set("erfc", lower_erfc);
   set("erfinv", or_library<lower_erfinv>);
-  set("lgamma", lower_lgamma);
+  set("lgamma", or_library<lower_lgamma>);
   set("digamma", lower_digamma);
   set("asin", or_library<lower_asin>);
   set("acos", or_library<lower_acos>);

@@ -76,7 +76,11 @@ inline Expr operator!(Expr x) { return {x.b(), x.b().logical_not(x.value())}; }
 inline Expr exp(Expr x) { return {x.b(), x.b().unary("exponential", x.value())}; }
 inline Expr expm1(Expr x) { return {x.b(), x.b().unary("exponential_minus_one", x.value())}; }
 inline Expr log(Expr x) { return {x.b(), x.b().unary("log", x.value())}; }
-inline Expr log1p(Expr x) { return {x.b(), x.b().unary("log_plus_one", x.value())}; }
+Expr log1p(Expr x);
+// log(1 + y) of y from 0 to 1, as the exponential of something negative is.
+Expr log1p_of_unit(Expr y);
+// log(1 + exp(x))
+Expr softplus(Expr x);
 inline Expr tanh(Expr x) { return {x.b(), x.b().unary("tanh", x.value())}; }
 inline Expr sigmoid(Expr x) { return {x.b(), x.b().unary("logistic", x.value())}; }
 inline Expr abs(Expr x) { return {x.b(), x.b().unary("abs", x.value())}; }

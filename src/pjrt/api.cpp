@@ -1,6 +1,7 @@
 #include "pjrt/api.h"
 
 #include "base/interrupt.h"
+#include "base/spare_hands.h"
 
 #include <chrono>
 #include <thread>
@@ -124,12 +125,15 @@ void on_ready(EventPtr event, std::function<void()> callback) {
 namespace {
 
 // A small program is done before a thread that sleeps is awake again, so look for as long as that
-// takes. Who wants the processor meanwhile gets it.
+// takes, and take part in its kernels. Who wants the processor meanwhile gets it.
 bool is_soon_ready(const Event& event) {
   constexpr auto kWaking = std::chrono::microseconds(150);
-  const auto end = std::chrono::steady_clock::now() + kWaking;
+  SpareHand hand;
+  auto end = std::chrono::steady_clock::now() + kWaking;
   while (!event.is_ready()) {
-    if (std::chrono::steady_clock::now() > end) {
+    if (hand.help()) {
+      end = std::chrono::steady_clock::now() + kWaking;
+    } else if (std::chrono::steady_clock::now() > end) {
       return false;
     }
     std::this_thread::yield();

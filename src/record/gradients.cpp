@@ -40,12 +40,25 @@ Tensor products_of_others(const Tensor& input, int64_t dim) {
   return before * after.flip(dim);
 }
 
-// As PyTorch's formulas have it: a quotient, unless there is a zero anywhere.
+// The product of what is not zero, divided by each such factor: the products of the others, unless
+// there is another zero among them. It cannot be differentiated at zeros.
+Tensor quotients(const Tensor& input, int64_t dim) {
+  const Tensor is_zero = input == 0, one = at::ones({}, input.options());
+  const Tensor factors = at::where(is_zero, one, input);
+  const Tensor has_no_other = is_zero.sum(dim, true) == is_zero;
+  return at::where(has_no_other, factors.prod(dim, true) / factors, at::zeros({}, input.options()));
+}
+
+// As PyTorch's formulas have it, a quotient where there is no zero.
 Tensor product_gradient(const Tensor& gradient, const Tensor& input, const Tensor& result,
                         int64_t dim) {
-  Tensor is_zero = input == 0;
-  Tensor quotient = result / at::where(is_zero, at::ones({}, input.options()), input);
-  Tensor factors = at::where(is_zero.any().logical_not(), quotient, products_of_others(input, dim));
+  if (!at::GradMode::is_enabled()) {
+    return gradient * quotients(input, dim).conj();
+  }
+  const Tensor is_zero = input == 0;
+  const Tensor quotient = result / at::where(is_zero, at::ones({}, input.options()), input);
+  const Tensor factors =
+      at::where(is_zero.any().logical_not(), quotient, products_of_others(input, dim));
   return gradient * factors.conj();
 }
 
