@@ -1,6 +1,7 @@
 #include "host_ops/divide_elements.h"
 
 #include "host_ops/kernel_call.h"
+#include "host_ops/max_pool.h"
 #include "lower/library_function.h"
 
 #include <ATen/ExpandUtils.h>
@@ -157,6 +158,15 @@ bool is_pooling(const std::string& name) {
                      [&](std::string_view prefix) { return name.starts_with(prefix); });
 }
 
+// max_pool2d_with_indices(self, ...), images or else channels
+std::vector<CallPiece> divide_max_pool(const Stack& arguments, int64_t threads) {
+  const at::Tensor& self = arguments[0].toTensor();
+  const int64_t dim = self.size(0) < threads && self.dim() == 4 ? 1 : 0;
+  return self.numel() < kWorthwhileElements
+             ? std::vector<CallPiece>()
+             : pieces_along(dim, arguments, {0}, threads, &write_max_pool, 2);
+}
+
 // Functions of elements of one tensor, or of some that are broadcast.
 std::vector<CallPiece> divide_function(const Stack& arguments, int64_t threads) {
   std::vector<int64_t> sizes;
@@ -211,6 +221,9 @@ std::vector<CallPiece> divide_elements(const c10::OperatorHandle& op, const Stac
   }
   if (is_pad(name)) {
     return divide_pad(name, arguments, threads);
+  }
+  if (name == "aten::max_pool2d_with_indices" && takes_max_pool(arguments)) {
+    return divide_max_pool(arguments, threads);
   }
   if (name == "aten::grid_sampler_2d" || is_pooling(name)) {
     return divide_images(arguments, op.schema().returns().size(), threads);

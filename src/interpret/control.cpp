@@ -32,7 +32,7 @@ Memories take_inputs(Memories& operands, size_t carried) {
 }
 
 // What went round no time is still somebody else's memory, which may be written later.
-Memories owned(Memories results) {
+Memories with_memory_of_its_own(Memories results) {
   for (c10::Storage& result : results) {
     if (result.use_count() > 1) {
       result = copy_on_host(result, result.nbytes());
@@ -50,7 +50,7 @@ Memories run_while(const Computation& computation, Memories operands, pjrt::Devi
     std::move(next.begin(), next.end(), operands.begin());
   }
   operands.resize(carried);
-  return owned(std::move(operands));
+  return with_memory_of_its_own(std::move(operands));
 }
 
 // Operands and outputs of one iteration, and the stacks that are filled.
@@ -74,7 +74,7 @@ class ScanLoop {
       iterate(static_cast<size_t>(control_.reverse ? control_.length - 1 - i : i));
     }
     operands_.resize(control_.carried);
-    operands_ = owned(std::move(operands_));
+    operands_ = with_memory_of_its_own(std::move(operands_));
     operands_.insert(operands_.end(), stacks_.begin(), stacks_.end());
     return std::move(operands_);
   }
