@@ -67,7 +67,7 @@ class HostCall {
     for (const c10::IValue& argument : arguments_) {
       host.push_back(to_host(argument));
     }
-    call_kernel(op_.op, op_.widened, host);
+    call_kernel(op_.op, op_.faster, host);
     tensors_.update_written();
     for (size_t i = 0; i < host.size(); ++i) {
       if (op_.return_alias[i] < 0) {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "eager/host_access.h"
-#include "host_ops/widened.h"
+#include "host_ops/faster_kernel.h"
 #include "metrics/metrics.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -18,7 +18,7 @@ struct HostOperator {
   std::vector<size_t> written;    // arguments that it changes
   std::vector<int> return_alias;  // per return: the argument that it is, or -1
   bool takes_cpu_tensors = false;
-  const WidenedKernel* widened = nullptr;
+  const FasterKernel* faster = nullptr;
 
   bool writes(size_t argument) const {
     return std::find(written.begin(), written.end(), argument) != written.end();

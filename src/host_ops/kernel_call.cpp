@@ -181,7 +181,7 @@ void convert_statistics(const NormGradient& norm, Stack& arguments) {
 KernelCall::KernelCall(const Signature& signature, const c10::OperatorHandle& op)
     : signature_(signature),
       op_(op),
-      widened_(widened_kernel(op)),
+      faster_(faster_kernel(op)),
       is_batch_norm_(is_batch_norm(signature.op)),
       norm_gradient_(norm_gradient(signature.op)) {
   const auto& schema = op.schema().arguments();
@@ -360,7 +360,7 @@ void KernelCall::run_in_place(Stack stack) const {
 
 void KernelCall::run_into(Stack stack, at::Tensor result) const {
   PlainDispatch guard;
-  if (call_widened(op_, widened_, stack)) {
+  if (call_faster(op_, faster_, stack)) {
     result.copy_(stack[0].toTensor());
     return;
   }

@@ -2,7 +2,7 @@
 // worked out once, each call fills in tensors and numbers. Immutable, so safe from any thread.
 #pragma once
 
-#include "host_ops/widened.h"
+#include "host_ops/faster_kernel.h"
 #include "ir/signature.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -31,7 +31,7 @@ class KernelCall {
   void seed(torch::jit::Stack& arguments, const uint64_t* state) const;
 
   // As op().callBoxed() would.
-  void call(torch::jit::Stack& stack) const { call_kernel(op_, widened_, stack); }
+  void call(torch::jit::Stack& stack) const { call_kernel(op_, faster_, stack); }
   // Calls the kernel; gives one tensor per output of the signature except the generator's state,
   // undefined where the operator returns None. Throws the kernel's errors.
   std::vector<at::Tensor> run(torch::jit::Stack arguments) const;
@@ -65,7 +65,7 @@ class KernelCall {
 
   const Signature& signature_;
   const c10::OperatorHandle op_;
-  const WidenedKernel* const widened_;
+  const FasterKernel* const faster_;
   const bool is_batch_norm_;
   const NormGradient* const norm_gradient_;
   torch::jit::Stack constants_;

@@ -23,18 +23,20 @@ struct Axis {
 };
 
 // max_pool2d_with_indices(self, kernel_size, stride, padding, dilation, ceil_mode)
-Axis axis_of(const torch::jit::Stack& arguments, const at::Tensor& result, int64_t dim) {
-  auto number = [&](size_t i) {
+enum Argument : size_t { kSelf, kKernel, kStride, kPadding, kDilation, kCeil };
+
+Axis axis_of(const torch::jit::Stack& arguments, size_t axis, int64_t in, int64_t out) {
+  auto number = [&](Argument i) {
     const std::vector<int64_t> numbers = arguments[i].toIntVector();
-    return numbers.size() == 1 ? numbers[0] : numbers[static_cast<size_t>(dim)];
+    return numbers.size() == 1 ? numbers[0] : numbers[axis];
   };
-  const bool has_stride = !arguments[2].toIntVector().empty();
-  return {arguments[0].toTensor().size(dim - 2),
-          result.size(dim - 2),
-          number(1),
-          has_stride ? number(2) : number(1),
-          number(3),
-          number(4)};
+  const bool has_stride = !arguments[kStride].toIntVector().empty();
+  return {in,
+          out,
+          number(kKernel),
+          number(has_stride ? kStride : kKernel),
+          number(kPadding),
+          number(kDilation)};
 }
 
 template <int64_t kCount>
@@ -220,18 +222,46 @@ struct Windows {
 }  // namespace
 
 bool takes_max_pool(const torch::jit::Stack& arguments) {
-  const at::Tensor& input = arguments[0].toTensor();
+  constexpr int64_t kMostPixels = std::numeric_limits<int32_t>::max() / 2;
+  const at::Tensor& input = arguments[kSelf].toTensor();
   return has_lanes(input.scalar_type()) && input.is_contiguous() && input.numel() > 0 &&
-         (input.dim() == 3 || input.dim() == 4) &&
-         input.size(-1) * input.size(-2) <= std::numeric_limits<int32_t>::max() / 2;
+         (input.dim() == 3 || input.dim() == 4) && input.size(-1) * input.size(-2) <= kMostPixels;
 }
 
 void write_max_pool(const torch::jit::Stack& arguments, c10::ArrayRef<at::Tensor> results) {
-  const at::Tensor& input = arguments[0].toTensor();
-  const Axis rows = axis_of(arguments, results[0], 0), columns = axis_of(arguments, results[0], 1);
+  const at::Tensor &input = arguments[kSelf].toTensor(), &values = results[0];
+  const Axis rows = axis_of(arguments, 0, input.size(-2), values.size(-2));
+  const Axis columns = axis_of(arguments, 1, input.size(-1), values.size(-1));
   with_lane_type(input.scalar_type(), [&]<typename T>(std::type_identity<T>) {
-    with_widest_lanes(Windows<T>{input, results[0], results[1], rows, columns});
+    with_widest_lanes(Windows<T>{input, values, results[1], rows, columns});
   });
+}
+
+bool call_max_pool(torch::jit::Stack& stack) {
+  constexpr int64_t kFew = 1 << 12, kWorthAThread = 1 << 14;  // numbers
+  const at::Tensor input = stack[kSelf].toTensor();
+  if (input.numel() < kFew || !takes_max_pool(stack)) {
+    return false;
+  }
+  // PyTorch says what is wrong with the arguments, or which sizes the results have.
+  const at::Tensor sizes = std::get<0>(at::max_pool2d_with_indices(
+      at::empty(input.sizes(), input.options().device(at::kMeta)), stack[kKernel].toIntVector(),
+      stack[kStride].toIntVector(), stack[kPadding].toIntVector(), stack[kDilation].toIntVector(),
+      stack[kCeil].toBool()));
+  const at::Tensor values = at::empty(sizes.sizes(), input.options());
+  const at::Tensor places = at::empty(sizes.sizes(), input.options().dtype(at::kLong));
+  const int64_t pixels = input.size(-1) * input.size(-2), planes = input.numel() / pixels;
+  auto flat = [&](const at::Tensor& tensor) {
+    return tensor.view({planes, tensor.size(-2), tensor.size(-1)});
+  };
+  at::parallel_for(0, planes, kWorthAThread / pixels + 1, [&](int64_t begin, int64_t end) {
+    torch::jit::Stack part = stack;
+    part[kSelf] = narrowed(flat(input), 0, begin, end - begin);
+    write_max_pool(part, {narrowed(flat(values), 0, begin, end - begin),
+                          narrowed(flat(places), 0, begin, end - begin)});
+  });
+  stack.assign({values, places});
+  return true;
 }
 
 }  // namespace torch_xla

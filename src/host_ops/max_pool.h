@@ -10,7 +10,11 @@ namespace torch_xla {
 // Of a call of max_pool2d_with_indices.
 bool takes_max_pool(const torch::jit::Stack& arguments);
 
-// Writes the call's two results.
+// Calls it for a whole batch, with all threads; false, and nothing was done, if PyTorch's kernel is
+// to be called (the image is small, or it has to refuse the arguments).
+bool call_max_pool(torch::jit::Stack& stack);
+
+// Writes the call's two results, or parts of them.
 void write_max_pool(const torch::jit::Stack& arguments, c10::ArrayRef<at::Tensor> results);
 
 }  // namespace torch_xla

@@ -76,6 +76,20 @@ TEST(MaxPoolTest, OfPartsThatLieApart) {
   EXPECT_TRUE(torch::equal(places, wanted_places));
 }
 
+TEST(MaxPoolTest, AsAWholeCall) {
+  const Tensor x = torch::randn({4, 6, 32, 33});
+  torch::jit::Stack stack = call_of(x, kWindows[0]);
+  ASSERT_TRUE(call_max_pool(stack));
+  const auto [values, places] = at::max_pool2d_with_indices(x, 3, 2, 1);
+  ASSERT_EQ(stack.size(), 2);
+  EXPECT_TRUE(torch::equal(stack[0].toTensor(), values));
+  EXPECT_TRUE(torch::equal(stack[1].toTensor(), places));
+  torch::jit::Stack few = call_of(x[0][0].unsqueeze(0), kWindows[0]);
+  EXPECT_FALSE(call_max_pool(few));
+  torch::jit::Stack wrong = call_of(x, {{3}, {2}, {5}, {1}});
+  EXPECT_THROW(call_max_pool(wrong), c10::Error);
+}
+
 TEST(MaxPoolTest, LeavesOtherTypesAndOrders) {
   const Windows windows = kWindows[0];
   const Tensor x = torch::randn({2, 3, 40, 40});

@@ -13,7 +13,7 @@ namespace {
 
 using torch::Tensor;
 
-struct Sizes {
+struct WrittenSizes {
   int64_t outer, size, count, inner;
 };
 
@@ -54,7 +54,7 @@ Tensor scattered(const Tensor& x, const Tensor& index, const Tensor& updates, Ho
              : x.scatter_reduce(1, index, updates, kReduce[static_cast<int>(how.combine)]);
 }
 
-class Writes : public testing::TestWithParam<Sizes> {};
+class Writes : public testing::TestWithParam<WrittenSizes> {};
 
 TEST_P(Writes, AtTheIndexOfEachSlice) {
   const auto [outer, size, count, inner] = GetParam();
@@ -89,9 +89,9 @@ TEST_P(Writes, AtTheIndexOfEachNumberAndNowhereOutside) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Writes,
-                         testing::Values(Sizes{1, 40, 9, 700}, Sizes{1, 300, 200, 1},
-                                         Sizes{7, 300, 290, 1}, Sizes{5, 60, 33, 37},
-                                         Sizes{64, 16, 16, 24}));
+                         testing::Values(WrittenSizes{1, 40, 9, 700}, WrittenSizes{1, 300, 200, 1},
+                                         WrittenSizes{7, 300, 290, 1}, WrittenSizes{5, 60, 33, 37},
+                                         WrittenSizes{64, 16, 16, 24}));
 
 TEST(WritesAt, ExtremesAreNaNWhereOneIs) {
   constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();

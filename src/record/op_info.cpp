@@ -216,7 +216,7 @@ OpInfo::OpInfo(const OperatorHandle& handle)
   }
   moving = find_moving_rule(functional_name, is_slice);
   const c10::OperatorHandle form = eager_form(op);
-  host = {form, mutated, return_alias, takes_cpu_tensors, widened_kernel(form)};
+  host = {form, mutated, return_alias, takes_cpu_tensors, faster_kernel(form)};
   std::string short_name = schema.name().substr(schema.name().find("::") + 2);
   counter = &metrics::counter((lowering != nullptr ? "xla::" : "aten::") + short_name);
 }

@@ -47,7 +47,7 @@ inline bool are_plain(const OpInfo& info, const auto&... given) {
   bool plain = true;
   auto look_at = [&](const at::Tensor& tensor) {
     plain = plain && !tensor.is_conj() && !tensor.is_neg() &&
-            (info.host.widened == nullptr || !is_better_widened(tensor.scalar_type()));
+            (info.host.faster == nullptr || !may_be_faster(*info.host.faster, tensor));
   };
   (for_each_tensor(given, look_at), ...);
   return plain;

@@ -1,5 +1,5 @@
 // What is computed in 32 bits because the processor has no instructions for 16.
-#include "host_ops/widened.h"
+#include "host_ops/faster_kernel.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -17,11 +17,11 @@ c10::OperatorHandle op(const std::string& name) {
 }
 
 bool is_widened(const std::string& name, Stack stack) {
-  return call_widened(op(name), widened_kernel(op(name)), stack);
+  return call_faster(op(name), faster_kernel(op(name)), stack);
 }
 
 Stack call(const std::string& name, Stack stack) {
-  call_kernel(op(name), widened_kernel(op(name)), stack);
+  call_kernel(op(name), faster_kernel(op(name)), stack);
   return stack;
 }
 
@@ -123,7 +123,7 @@ TEST_P(Widened, EmptyFactors) {
 INSTANTIATE_TEST_SUITE_P(Types, Widened, testing::Values(at::kBFloat16, at::kHalf));
 
 TEST(Widened, OthersAreCalledAsTheyAre) {
-  EXPECT_EQ(widened_kernel(op("aten::relu")), nullptr);
+  EXPECT_EQ(faster_kernel(op("aten::relu")), nullptr);
   const Tensor x = torch::randn({64, 64});
   EXPECT_FALSE(is_widened("aten::mm", {x, x}));
   EXPECT_TRUE(call("aten::mm", {x, x})[0].toTensor().equal(x.mm(x)));

@@ -1,6 +1,7 @@
-#include "host_ops/widened.h"
+#include "host_ops/faster_kernel.h"
 
 #include "base/processor.h"
+#include "host_ops/max_pool.h"
 
 #include <ATen/ATen.h>
 #include <ATen/ExpandUtils.h>
@@ -15,38 +16,40 @@ namespace torch_xla {
 using at::Tensor;
 using torch::jit::Stack;
 
-struct WidenedKernel {
+struct FasterKernel {
   std::string_view op;
-  int left = -1;         // argument that is the left factor of a product, or -1
-  size_t rounded = 1;    // how many of the results; others have 32 bits anyway
-  bool bfloat16 = true;  // PyTorch's kernel is slow for it, too, not only for float16
-  bool mixed = false;    // takes tensors of 32 bits beside
+  int left = -1;                  // argument that is the left factor of a product, or -1
+  size_t rounded = 1;             // how many of the results; others have 32 bits anyway
+  bool bfloat16 = true;           // PyTorch's kernel is slow for it, too, not only for float16
+  bool mixed = false;             // takes tensors of 32 bits beside
+  bool (*own)(Stack&) = nullptr;  // of ours, and nothing of the above: false, it takes no such call
 };
 
 namespace {
 
 // `python benchmarks/operators.py --dtypes bf16 f16` shows them.
 constexpr std::array kKernels = {
-    WidenedKernel{"aten::mm", 0},
-    WidenedKernel{"aten::bmm", 0},
-    WidenedKernel{"aten::addmm", 1},
-    WidenedKernel{"aten::baddbmm", 1},
-    WidenedKernel{"aten::convolution"},
-    WidenedKernel{"aten::convolution_backward", -1, 3},
-    WidenedKernel{"aten::_scaled_dot_product_flash_attention_for_cpu", -1, 1, false, true},
-    WidenedKernel{"aten::_scaled_dot_product_flash_attention_for_cpu_backward", -1, 3, true, true},
+    FasterKernel{"aten::mm", 0},
+    FasterKernel{"aten::bmm", 0},
+    FasterKernel{"aten::addmm", 1},
+    FasterKernel{"aten::baddbmm", 1},
+    FasterKernel{"aten::convolution"},
+    FasterKernel{"aten::convolution_backward", -1, 3},
+    FasterKernel{"aten::_scaled_dot_product_flash_attention_for_cpu", -1, 1, false, true},
+    FasterKernel{"aten::_scaled_dot_product_flash_attention_for_cpu_backward", -1, 3, true, true},
+    FasterKernel{.op = "aten::max_pool2d_with_indices", .own = &call_max_pool},
 };
 
-bool is_given(const c10::IValue& value) { return value.isTensor() && value.toTensor().defined(); }
+bool is_tensor(const c10::IValue& value) { return value.isTensor() && value.toTensor().defined(); }
 
 at::ScalarType dtype_of(const Stack& arguments) {
-  const auto tensor = std::find_if(arguments.begin(), arguments.end(), is_given);
+  const auto tensor = std::find_if(arguments.begin(), arguments.end(), is_tensor);
   return tensor == arguments.end() ? at::kFloat : tensor->toTensor().scalar_type();
 }
 
 bool all_are(at::ScalarType dtype, const Stack& arguments) {
   return std::all_of(arguments.begin(), arguments.end(), [&](const c10::IValue& value) {
-    return !is_given(value) || value.toTensor().scalar_type() == dtype;
+    return !is_tensor(value) || value.toTensor().scalar_type() == dtype;
   });
 }
 
@@ -61,12 +64,12 @@ bool is_worth_converting(const Tensor& x, const Tensor& y) {
 }
 
 void convert(c10::IValue& value, at::ScalarType from, at::ScalarType to) {
-  if (is_given(value) && value.toTensor().scalar_type() == from) {
+  if (is_tensor(value) && value.toTensor().scalar_type() == from) {
     value = value.toTensor().to(to);
   }
 }
 
-bool is_faster_widened(const WidenedKernel& kernel, const Stack& arguments) {
+bool is_faster_widened(const FasterKernel& kernel, const Stack& arguments) {
   const at::ScalarType dtype = dtype_of(arguments);
   if (!is_better_widened(dtype) || (dtype == at::kBFloat16 && !kernel.bfloat16) ||
       (!kernel.mixed && !all_are(dtype, arguments))) {
@@ -172,16 +175,22 @@ bool is_better_widened(at::ScalarType dtype) {
          (dtype == at::kBFloat16 && !processor::has_kernels_of_bfloat16());
 }
 
-const WidenedKernel* widened_kernel(const c10::OperatorHandle& op) {
+const FasterKernel* faster_kernel(const c10::OperatorHandle& op) {
   const c10::OperatorName& name = op.operator_name();
-  const auto found =
-      std::find_if(kKernels.begin(), kKernels.end(), [&](const WidenedKernel& known) {
-        return known.op == name.name && name.overload_name.empty();
-      });
+  const auto found = std::find_if(kKernels.begin(), kKernels.end(), [&](const FasterKernel& known) {
+    return known.op == name.name && name.overload_name.empty();
+  });
   return found == kKernels.end() ? nullptr : &*found;
 }
 
-bool call_widened(const c10::OperatorHandle& op, const WidenedKernel* kernel, Stack& stack) {
+bool may_be_faster(const FasterKernel& kernel, const at::TensorBase& tensor) {
+  return kernel.own != nullptr || is_better_widened(tensor.scalar_type());
+}
+
+bool call_faster(const c10::OperatorHandle& op, const FasterKernel* kernel, Stack& stack) {
+  if (kernel != nullptr && kernel->own != nullptr) {
+    return kernel->own(stack);
+  }
   if (kernel == nullptr || !is_faster_widened(*kernel, stack)) {
     return false;
   }
@@ -201,8 +210,8 @@ bool call_widened(const c10::OperatorHandle& op, const WidenedKernel* kernel, St
   return true;
 }
 
-void call_kernel(const c10::OperatorHandle& op, const WidenedKernel* kernel, Stack& stack) {
-  if (!call_widened(op, kernel, stack)) {
+void call_kernel(const c10::OperatorHandle& op, const FasterKernel* kernel, Stack& stack) {
+  if (!call_faster(op, kernel, stack)) {
     op.callBoxed(&stack);
   }
 }
