@@ -1,5 +1,6 @@
 #include "host_ops/divide_elements.h"
 
+#include "host_ops/avg_pool.h"
 #include "host_ops/kernel_call.h"
 #include "host_ops/max_pool.h"
 #include "lower/library_function.h"
@@ -158,13 +159,36 @@ bool is_pooling(const std::string& name) {
                      [&](std::string_view prefix) { return name.starts_with(prefix); });
 }
 
-// max_pool2d_with_indices(self, ...), images or else channels
-std::vector<CallPiece> divide_max_pool(const Stack& arguments, int64_t threads) {
-  const at::Tensor& self = arguments[0].toTensor();
-  const int64_t dim = self.size(0) < threads && self.dim() == 4 ? 1 : 0;
-  return self.numel() < kWorthwhileElements
+// Pools that kernels of ours compute, of images or else of channels.
+struct OwnPool {
+  std::string_view name;
+  bool (*takes)(const Stack& arguments);
+  CallPiece::Kernel write;
+  std::vector<size_t> divided;  // arguments
+  size_t results;
+};
+
+const OwnPool* own_pool(const std::string& name, const Stack& arguments) {
+  static const std::array kPools = {
+      OwnPool{"aten::max_pool2d_with_indices", &takes_max_pool, &write_max_pool, {0}, 2},
+      OwnPool{"aten::avg_pool2d", &takes_avg_pool, &write_avg_pool, {0}, 1},
+      OwnPool{"aten::avg_pool2d_backward",
+              &takes_avg_pool_gradient,
+              &write_avg_pool_gradient,
+              {0, 1},
+              1}};
+  const auto found = std::find_if(kPools.begin(), kPools.end(),
+                                  [&](const OwnPool& pool) { return pool.name == name; });
+  return found != kPools.end() && found->takes(arguments) ? &*found : nullptr;
+}
+
+std::vector<CallPiece> divide_own_pool(const OwnPool& pool, const Stack& arguments,
+                                       int64_t threads) {
+  const at::Tensor& first = arguments[0].toTensor();
+  const int64_t dim = first.size(0) < threads && first.dim() == 4 ? 1 : 0;
+  return first.numel() < kWorthwhileElements
              ? std::vector<CallPiece>()
-             : pieces_along(dim, arguments, {0}, threads, &write_max_pool, 2);
+             : pieces_along(dim, arguments, pool.divided, threads, pool.write, pool.results);
 }
 
 // Functions of elements of one tensor, or of some that are broadcast.
@@ -222,8 +246,8 @@ std::vector<CallPiece> divide_elements(const c10::OperatorHandle& op, const Stac
   if (is_pad(name)) {
     return divide_pad(name, arguments, threads);
   }
-  if (name == "aten::max_pool2d_with_indices" && takes_max_pool(arguments)) {
-    return divide_max_pool(arguments, threads);
+  if (const OwnPool* pool = own_pool(name, arguments)) {
+    return divide_own_pool(*pool, arguments, threads);
   }
   if (name == "aten::grid_sampler_2d" || is_pooling(name)) {
     return divide_images(arguments, op.schema().returns().size(), threads);

@@ -1,6 +1,7 @@
 #include "host_ops/faster_kernel.h"
 
 #include "base/processor.h"
+#include "host_ops/avg_pool.h"
 #include "host_ops/max_pool.h"
 
 #include <ATen/ATen.h>
@@ -38,6 +39,8 @@ constexpr std::array kKernels = {
     FasterKernel{"aten::_scaled_dot_product_flash_attention_for_cpu", -1, 1, false, true},
     FasterKernel{"aten::_scaled_dot_product_flash_attention_for_cpu_backward", -1, 3, true, true},
     FasterKernel{.op = "aten::max_pool2d_with_indices", .own = &call_max_pool},
+    FasterKernel{.op = "aten::avg_pool2d", .own = &call_avg_pool},
+    FasterKernel{.op = "aten::avg_pool2d_backward", .own = &call_avg_pool_gradient},
 };
 
 bool is_tensor(const c10::IValue& value) { return value.isTensor() && value.toTensor().defined(); }
