@@ -50,21 +50,31 @@ class Offers {
   std::atomic<size_t> count_{0}, hands_{0};
 };
 
+bool take_part(const std::shared_ptr<SharedWork>& work) {
+  const bool any = work->work();
+  Offers::instance().remove(work);  // it has no piece left
+  return any;
+}
+
 }  // namespace
 
 SpareHand::SpareHand() { Offers::instance().come(); }
 
 SpareHand::~SpareHand() {
   Offers::instance().go();
-  help();
+  while (const std::shared_ptr<SharedWork> work = Offers::instance().latest()) {
+    take_part(work);
+  }
 }
 
 bool SpareHand::help() {
   while (const std::shared_ptr<SharedWork> work = Offers::instance().latest()) {
-    if (work->work()) {
+    Offers::instance().go();  // who works is not to be counted on
+    const bool any = take_part(work);
+    Offers::instance().come();
+    if (any) {
       return true;
     }
-    Offers::instance().remove(work);  // it has no piece left
   }
   return false;
 }

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cfenv>
 #include <exception>
 #include <memory>
 #include <thread>
@@ -16,14 +17,32 @@ namespace torch_xla {
 
 namespace {
 
+// A thread may be one of the user's, in modes of theirs, and one that takes subnormal numbers for
+// what they are, which programs' threads do not: a result must not depend on who computed it.
+class AsTheCallers {
+ public:
+  explicit AsTheCallers(const std::fenv_t& arithmetic)
+      : no_modes_(c10::default_included_set, c10::default_excluded_set) {
+    std::fegetenv(&own_);
+    std::fesetenv(&arithmetic);
+  }
+  ~AsTheCallers() { std::fesetenv(&own_); }
+  AsTheCallers(const AsTheCallers&) = delete;
+  AsTheCallers& operator=(const AsTheCallers&) = delete;
+
+ private:
+  const c10::impl::ForceDispatchKeyGuard no_modes_;
+  std::fenv_t own_;
+};
+
 // Outlives the call for workers that come too late.
 struct Round final : SharedWork {
-  explicit Round(size_t count, c10::function_ref<void(size_t)> run) : count(count), run(run) {}
+  explicit Round(size_t count, c10::function_ref<void(size_t)> run) : count(count), run(run) {
+    std::fegetenv(&arithmetic);
+  }
 
   bool work() override {
-    // The thread may be one of its user's, in modes of theirs.
-    const c10::impl::ForceDispatchKeyGuard no_modes(c10::default_included_set,
-                                                    c10::default_excluded_set);
+    const AsTheCallers as_the_callers(arithmetic);
     size_t i = next.fetch_add(1);
     const bool any = i < count;
     for (; i < count; i = next.fetch_add(1)) {
@@ -50,6 +69,7 @@ struct Round final : SharedWork {
 
   const size_t count;
   const c10::function_ref<void(size_t)> run;
+  std::fenv_t arithmetic;
   std::atomic<size_t> next{0}, done{0};
   Mutex mutex;
   std::exception_ptr error GUARDED_BY(mutex);

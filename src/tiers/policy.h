@@ -19,7 +19,8 @@ enum class Policy : uint8_t {
 
 struct Options {
   Policy policy = Policy::Counted;
-  std::optional<int64_t> runs;        // interpreted before the program's turn; else by the graph
+  // Interpreted before the program's turn; else by the graph.
+  std::optional<int64_t> runs = std::nullopt;
   int64_t compile_at_once_up_to = 0;  // operations
   // Nothing asked for a program (a compiled function does): operations may as well run as they are
   // called (reading_habit.h), for which they need not be recorded.
