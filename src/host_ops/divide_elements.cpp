@@ -1,8 +1,7 @@
 #include "host_ops/divide_elements.h"
 
-#include "host_ops/avg_pool.h"
 #include "host_ops/kernel_call.h"
-#include "host_ops/max_pool.h"
+#include "host_ops/own_pool.h"
 #include "lower/library_function.h"
 
 #include <ATen/ExpandUtils.h>
@@ -159,38 +158,6 @@ bool is_pooling(const std::string& name) {
                      [&](std::string_view prefix) { return name.starts_with(prefix); });
 }
 
-// Pools that kernels of ours compute, of images or else of channels.
-struct OwnPool {
-  std::string_view name;
-  bool (*takes)(const Stack& arguments);
-  CallPiece::Kernel write;
-  std::vector<size_t> divided;  // arguments
-  size_t results;
-};
-
-const OwnPool* own_pool(const std::string& name, const Stack& arguments) {
-  static const std::array kPools = {
-      OwnPool{"aten::max_pool2d_with_indices", &takes_max_pool, &write_max_pool, {0}, 2},
-      OwnPool{"aten::avg_pool2d", &takes_avg_pool, &write_avg_pool, {0}, 1},
-      OwnPool{"aten::avg_pool2d_backward",
-              &takes_avg_pool_gradient,
-              &write_avg_pool_gradient,
-              {0, 1},
-              1}};
-  const auto found = std::find_if(kPools.begin(), kPools.end(),
-                                  [&](const OwnPool& pool) { return pool.name == name; });
-  return found != kPools.end() && found->takes(arguments) ? &*found : nullptr;
-}
-
-std::vector<CallPiece> divide_own_pool(const OwnPool& pool, const Stack& arguments,
-                                       int64_t threads) {
-  const at::Tensor& first = arguments[0].toTensor();
-  const int64_t dim = first.size(0) < threads && first.dim() == 4 ? 1 : 0;
-  return first.numel() < kWorthwhileElements
-             ? std::vector<CallPiece>()
-             : pieces_along(dim, arguments, pool.divided, threads, pool.write, pool.results);
-}
-
 // Functions of elements of one tensor, or of some that are broadcast.
 std::vector<CallPiece> divide_function(const Stack& arguments, int64_t threads) {
   std::vector<int64_t> sizes;
@@ -246,8 +213,8 @@ std::vector<CallPiece> divide_elements(const c10::OperatorHandle& op, const Stac
   if (is_pad(name)) {
     return divide_pad(name, arguments, threads);
   }
-  if (const OwnPool* pool = own_pool(name, arguments)) {
-    return divide_own_pool(*pool, arguments, threads);
+  if (std::vector<CallPiece> pieces = divide_own_pool(op, arguments, threads); !pieces.empty()) {
+    return pieces;
   }
   if (name == "aten::grid_sampler_2d" || is_pooling(name)) {
     return divide_images(arguments, op.schema().returns().size(), threads);

@@ -65,6 +65,11 @@ TEST(Workers, RunEachPieceOnce) {
   }
 }
 
+TEST(Workers, NothingToDoIsDone) {
+  Late late;
+  run_pieces(late, 0, [](size_t) { FAIL(); });
+}
+
 TEST(Workers, AnErrorReachesTheCallerAfterTheOthersAreDone) {
   std::atomic<int> runs{0};
   Threads workers(3);

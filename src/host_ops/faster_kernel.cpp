@@ -1,8 +1,7 @@
 #include "host_ops/faster_kernel.h"
 
 #include "base/processor.h"
-#include "host_ops/avg_pool.h"
-#include "host_ops/max_pool.h"
+#include "host_ops/own_pool.h"
 
 #include <ATen/ATen.h>
 #include <ATen/ExpandUtils.h>
@@ -19,11 +18,11 @@ using torch::jit::Stack;
 
 struct FasterKernel {
   std::string_view op;
-  int left = -1;                  // argument that is the left factor of a product, or -1
-  size_t rounded = 1;             // how many of the results; others have 32 bits anyway
-  bool bfloat16 = true;           // PyTorch's kernel is slow for it, too, not only for float16
-  bool mixed = false;             // takes tensors of 32 bits beside
-  bool (*own)(Stack&) = nullptr;  // of ours, and nothing of the above: false, it takes no such call
+  int left = -1;         // argument that is the left factor of a product, or -1
+  size_t rounded = 1;    // how many of the results; others have 32 bits anyway
+  bool bfloat16 = true;  // PyTorch's kernel is slow for it, too, not only for float16
+  bool mixed = false;    // takes tensors of 32 bits beside
+  bool pool = false;     // ours, and nothing of the above
 };
 
 namespace {
@@ -38,9 +37,9 @@ constexpr std::array kKernels = {
     FasterKernel{"aten::convolution_backward", -1, 3},
     FasterKernel{"aten::_scaled_dot_product_flash_attention_for_cpu", -1, 1, false, true},
     FasterKernel{"aten::_scaled_dot_product_flash_attention_for_cpu_backward", -1, 3, true, true},
-    FasterKernel{.op = "aten::max_pool2d_with_indices", .own = &call_max_pool},
-    FasterKernel{.op = "aten::avg_pool2d", .own = &call_avg_pool},
-    FasterKernel{.op = "aten::avg_pool2d_backward", .own = &call_avg_pool_gradient},
+    FasterKernel{.op = "aten::max_pool2d_with_indices", .pool = true},
+    FasterKernel{.op = "aten::avg_pool2d", .pool = true},
+    FasterKernel{.op = "aten::avg_pool2d_backward", .pool = true},
 };
 
 bool is_tensor(const c10::IValue& value) { return value.isTensor() && value.toTensor().defined(); }
@@ -187,12 +186,12 @@ const FasterKernel* faster_kernel(const c10::OperatorHandle& op) {
 }
 
 bool may_be_faster(const FasterKernel& kernel, const at::TensorBase& tensor) {
-  return kernel.own != nullptr || is_better_widened(tensor.scalar_type());
+  return kernel.pool ? tensor.numel() >= kFewForOwnPool : is_better_widened(tensor.scalar_type());
 }
 
 bool call_faster(const c10::OperatorHandle& op, const FasterKernel* kernel, Stack& stack) {
-  if (kernel != nullptr && kernel->own != nullptr) {
-    return kernel->own(stack);
+  if (kernel != nullptr && kernel->pool) {
+    return call_own_pool(op, stack);
   }
   if (kernel == nullptr || !is_faster_widened(*kernel, stack)) {
     return false;

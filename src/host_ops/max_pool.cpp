@@ -2,22 +2,9 @@
 
 #include "host_ops/window_rows.h"
 
-#include <ATen/ops/empty.h>
-#include <ATen/ops/max_pool2d_with_indices.h>
-
 namespace torch_xla {
 
 namespace {
-
-// max_pool2d_with_indices(self, kernel_size, stride, padding, dilation, ceil_mode)
-enum MaxPoolArgument : uint8_t {
-  kMaxSelf,
-  kMaxKernel,
-  kMaxStride,
-  kMaxPadding,
-  kMaxDilation,
-  kMaxCeil
-};
 
 template <int64_t kCount>
 using Places [[gnu::vector_size(kCount * sizeof(int64_t))]] = int64_t;
@@ -29,7 +16,7 @@ struct LargestOfWindows {
   const at::Tensor& input;
   const at::Tensor& values;
   const at::Tensor& places;
-  WindowAxis rows, columns;
+  const WindowAxis &rows, &columns;
 
   template <typename Lanes>
   TORCH_XLA_INLINE void run() const {
@@ -107,47 +94,15 @@ struct LargestOfWindows {
 
 }  // namespace
 
-bool takes_max_pool(const torch::jit::Stack& arguments) {
-  return has_window_rows(arguments[kMaxSelf].toTensor());
-}
-
-namespace {
-
-void write_largest(const torch::jit::Stack& arguments, const at::Tensor& input,
-                   const at::Tensor& values, const at::Tensor& places) {
-  auto axis = [&](size_t dim) {
-    const int64_t in = input.size(static_cast<int64_t>(dim) - 2);
-    return window_axis(arguments, kMaxKernel, kMaxDilation, dim, in,
-                       values.size(static_cast<int64_t>(dim) - 2));
-  };
-  with_lane_type(input.scalar_type(), [&]<typename T>(std::type_identity<T>) {
-    with_widest_lanes(LargestOfWindows<T>{input, values, places, axis(0), axis(1)});
-  });
-}
-
-}  // namespace
-
+// max_pool2d_with_indices(self, kernel_size, stride, padding, dilation, ceil_mode)
 void write_max_pool(const torch::jit::Stack& arguments, c10::ArrayRef<at::Tensor> results) {
-  write_largest(arguments, arguments[kMaxSelf].toTensor(), results[0], results[1]);
-}
-
-bool call_max_pool(torch::jit::Stack& stack) {
-  const at::Tensor input = stack[kMaxSelf].toTensor();
-  if (input.numel() < kFewForWindows || !takes_max_pool(stack)) {
-    return false;
-  }
-  // PyTorch says what is wrong with the arguments, or which sizes the results have.
-  const at::Tensor like = std::get<0>(
-      at::max_pool2d_with_indices(input.to(at::kMeta), stack[kMaxKernel].toIntVector(),
-                                  stack[kMaxStride].toIntVector(), stack[kMaxPadding].toIntVector(),
-                                  stack[kMaxDilation].toIntVector(), stack[kMaxCeil].toBool()));
-  const at::Tensor values = at::empty(like.sizes(), input.options());
-  const at::Tensor places = at::empty(like.sizes(), input.options().dtype(at::kLong));
-  run_on_planes({input, values, places}, [&](c10::ArrayRef<at::Tensor> parts) {
-    write_largest(stack, parts[0], parts[1], parts[2]);
+  constexpr size_t kKernel = 1;
+  constexpr int kDilation = 4;
+  const at::Tensor &input = arguments[0].toTensor(), &values = results[0];
+  const WindowAxes axes(arguments, kKernel, kDilation, input, values);
+  with_lane_type(input.scalar_type(), [&]<typename T>(std::type_identity<T>) {
+    with_widest_lanes(LargestOfWindows<T>{input, values, results[1], axes.rows, axes.columns});
   });
-  stack.assign({values, places});
-  return true;
 }
 
 }  // namespace torch_xla

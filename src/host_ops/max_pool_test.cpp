@@ -25,7 +25,6 @@ void expect_same(const Tensor& x, const Windows& w) {
   const auto [values, places] =
       at::max_pool2d_with_indices(x, w.kernel, w.stride, w.padding, w.dilation, w.ceil);
   const std::vector<Tensor> found = {torch::full_like(values, 77), torch::full_like(places, -77)};
-  ASSERT_TRUE(takes_max_pool(call_of(x, w)));
   write_max_pool(call_of(x, w), found);
   EXPECT_TRUE(torch::equal(found[1], places)) << x.sizes() << x.dtype();
   EXPECT_TRUE(torch::allclose(found[0].to(torch::kFloat), values.to(torch::kFloat), 0, 0, true));
@@ -74,28 +73,6 @@ TEST(MaxPoolTest, OfPartsThatLieApart) {
   const auto [wanted, wanted_places] = at::max_pool2d_with_indices(x, 3, 2, 1);
   EXPECT_TRUE(torch::equal(values, wanted));
   EXPECT_TRUE(torch::equal(places, wanted_places));
-}
-
-TEST(MaxPoolTest, AsAWholeCall) {
-  const Tensor x = torch::randn({4, 6, 32, 33});
-  torch::jit::Stack stack = call_of(x, kWindows[0]);
-  ASSERT_TRUE(call_max_pool(stack));
-  const auto [values, places] = at::max_pool2d_with_indices(x, 3, 2, 1);
-  ASSERT_EQ(stack.size(), 2);
-  EXPECT_TRUE(torch::equal(stack[0].toTensor(), values));
-  EXPECT_TRUE(torch::equal(stack[1].toTensor(), places));
-  torch::jit::Stack few = call_of(x[0][0].unsqueeze(0), kWindows[0]);
-  EXPECT_FALSE(call_max_pool(few));
-  torch::jit::Stack wrong = call_of(x, {{3}, {2}, {5}, {1}});
-  EXPECT_THROW(call_max_pool(wrong), c10::Error);
-}
-
-TEST(MaxPoolTest, LeavesOtherTypesAndOrders) {
-  const Windows windows = kWindows[0];
-  const Tensor x = torch::randn({2, 3, 40, 40});
-  EXPECT_FALSE(takes_max_pool(call_of(x.to(torch::kDouble), windows)));
-  EXPECT_FALSE(takes_max_pool(call_of(x.to(torch::kLong), windows)));
-  EXPECT_FALSE(takes_max_pool(call_of(x.to(at::MemoryFormat::ChannelsLast), windows)));
 }
 
 }  // namespace

@@ -6,11 +6,9 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/stack.h>
-#include <c10/util/FunctionRef.h>
 
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <type_traits>
 #include <vector>
 
@@ -28,23 +26,30 @@ struct WindowAxis {
   }
 };
 
-// Dimension `dim` (0 or 1) of the images that a pool of PyTorch's reads. Its arguments from
-// `kernel` on are the kernel's sizes, the stride, the padding and, unless that is -1, from
-// `dilation` on the dilation.
-inline WindowAxis window_axis(const torch::jit::Stack& arguments, size_t kernel, int dilation,
-                              size_t dim, int64_t in, int64_t out) {
-  auto number = [&](size_t i) {
-    const std::vector<int64_t> numbers = arguments[i].toIntVector();
-    return numbers.size() == 1 ? numbers[0] : numbers[dim];
-  };
-  const bool has_stride = !arguments[kernel + 1].toIntVector().empty();
-  return {in,
-          out,
-          number(kernel),
-          number(has_stride ? kernel + 1 : kernel),
-          number(kernel + 2),
-          dilation < 0 ? 1 : number(static_cast<size_t>(dilation))};
-}
+// Those of a pool of PyTorch's. Its arguments from `kernel` on are the kernel's sizes, the steps
+// and the padding, each for both dimensions or for each.
+struct WindowAxes {
+  static constexpr int kNoDilation = -1;
+
+  WindowAxes(const torch::jit::Stack& arguments, size_t kernel, int dilation,
+             const at::Tensor& images, const at::Tensor& pooled) {
+    auto axis = [&](int64_t dim) -> WindowAxis {
+      auto number = [&](size_t i) {
+        const std::vector<int64_t> numbers = arguments[i].toIntVector();
+        return dim == -1 ? numbers.back() : numbers.front();
+      };
+      const bool has_steps = !arguments[kernel + 1].toIntVector().empty();
+      return {
+          images.size(dim),   pooled.size(dim),
+          number(kernel),     number(has_steps ? kernel + 1 : kernel),
+          number(kernel + 2), dilation == kNoDilation ? 1 : number(static_cast<size_t>(dilation))};
+    };
+    rows = axis(-2);
+    columns = axis(-1);
+  }
+
+  WindowAxis rows, columns;
+};
 
 // The rows of a plane, each with its padding, in as many parts as the windows' steps are wide: of
 // every so many numbers one, so that what consecutive windows read is consecutive.
@@ -175,18 +180,7 @@ class WindowRows {
   std::vector<float> numbers_, whole_;
 };
 
-// Numbers: fewer are left to PyTorch's kernels where these need no program.
-inline constexpr int64_t kFewForWindows = 1 << 12;
-
-// Images [..., rows, columns] that WindowRows reads.
-inline bool has_window_rows(const at::Tensor& images) {
-  constexpr int64_t kMostPixels = std::numeric_limits<int32_t>::max() / 2;
-  return has_lanes(images.scalar_type()) && images.is_contiguous() && images.numel() > 0 &&
-         (images.dim() == 3 || images.dim() == 4) &&
-         images.size(-1) * images.size(-2) <= kMostPixels;
-}
-
-// The first `count` lanes, if there are more.
+// All lanes, or the first `count` if these are fewer.
 template <typename Lanes, typename T>
 TORCH_XLA_INLINE void store_some(T* to, Lanes lanes, int64_t count) {
   if (count >= kLanes<Lanes>) {
@@ -214,9 +208,5 @@ TORCH_XLA_INLINE void for_each_plane(const std::array<const at::Tensor*, kCount>
     }
   }
 }
-
-// Calls, on all threads of PyTorch's, with parts of the planes of dense tensors.
-void run_on_planes(c10::ArrayRef<at::Tensor> tensors,
-                   c10::function_ref<void(c10::ArrayRef<at::Tensor> parts)> run);
 
 }  // namespace torch_xla

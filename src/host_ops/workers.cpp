@@ -90,8 +90,8 @@ std::vector<Range> ranges(int64_t size, int64_t count, int64_t grain) {
 void run_pieces(Workers& workers, size_t count, c10::function_ref<void(size_t)> run) {
   auto round = std::make_shared<Round>(count, run);
   const Offer offer(round);
-  const size_t others = std::min(count, static_cast<size_t>(workers.count())) - 1;
-  for (size_t i = offer.hands(); i < others; ++i) {
+  const size_t threads = std::min(count, static_cast<size_t>(workers.count()));
+  for (size_t i = 1 + offer.hands(); i < threads; ++i) {
     workers.schedule([round] { round->work(); });
   }
   round->work();

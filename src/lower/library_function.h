@@ -1,5 +1,5 @@
-// Functions of elements that XLA-CPU has the C library compute, number by number, and for which
-// PyTorch has vectors.
+// Functions of elements for which PyTorch has vectors, and which XLA-CPU has the C library compute,
+// number by number, or computes by long formulas.
 #pragma once
 
 #include "lower/table.h"
