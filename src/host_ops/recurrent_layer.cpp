@@ -1,7 +1,7 @@
 #include "host_ops/recurrent_layer.h"
 
-#include "host_ops/product.h"
 #include "host_ops/faster_kernel.h"
+#include "host_ops/product.h"
 
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
