@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -106,3 +107,40 @@ def test_programs_grow_with_their_depth_and_not_with_its_square(
         return max(len(path.read_text().splitlines()) for path in folder.glob("*.optimized.hlo"))
 
     assert lines(16) < 2.3 * lines(8)
+
+
+# Layers whose channels lie last, as those of ConvNeXt and of models that were given the format do.
+IMAGES = """
+import torch
+import torch_xla
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(
+    nn.Conv2d(3, 48, 3, padding=1), nn.BatchNorm2d(48), nn.GELU(), nn.Conv2d(48, 96, 1),
+    nn.BatchNorm2d(96), nn.SiLU(), nn.Conv2d(96, 96, 3, 2, 1, groups=96), nn.Conv2d(96, 48, 1, 2),
+    nn.GELU(), nn.Conv2d(48, 64, 1),
+).to(memory_format=torch.channels_last)
+x = torch.randn(8, 3, 32, 32).to(memory_format=torch.channels_last)
+y = model(x)
+grad = torch.randn_like(y)
+y.backward(grad)
+wanted = [p.grad for p in model.parameters()]
+model.zero_grad()
+model.to("xla")
+model(x.to("xla")).backward(grad.to("xla"))
+torch_xla.sync()
+for p, grad in zip(model.parameters(), wanted):
+    torch.testing.assert_close(p.grad.cpu(), grad, rtol=1e-3, atol=1e-3)
+"""
+
+
+def test_images_whose_channels_lie_last_are_not_turned(
+    tmp_path: Path, fresh_python: Callable[..., str]
+) -> None:
+    fresh_python(IMAGES, TORCH_XLA_TIERS="off", TORCH_XLA_DUMP_DIR=str(tmp_path),
+                 TORCH_XLA_CACHE_DIR=str(tmp_path / "cache"))  # fmt: skip
+    newest = max(tmp_path.glob("*.optimized.hlo"), key=lambda path: path.stat().st_mtime_ns)
+    turned = re.findall(r"= f32\[([\d,]+)\]\S* transpose\(.*", newest.read_text())
+    image = 8 * 48 * 8 * 8
+    assert not [dims for dims in turned if math.prod(map(int, dims.split(","))) >= image]

@@ -24,7 +24,7 @@ class Team {
  public:
   explicit Team(const Signature& signature) {
     // Starting and ending the threads of a team takes some hundred microseconds.
-    constexpr int64_t kWorthwhile = 1 << 20;  // bytes that the call reads and writes
+    constexpr int64_t kWorthwhile = 1 << 22;  // bytes that the call reads and writes
     if (pjrt::is_launching()) {
       return;
     }

@@ -129,15 +129,55 @@ Dims joined_strides(Ints strides, const Joined& joined) {
   return result;
 }
 
-void join(Window& window, const Joined& joined, size_t rank) {
-  if (window.sizes.empty()) {
-    return;
-  }
+// With the dimensions that broadcasting puts in front; not of a single number.
+bool widen(Window& window, size_t rank) {
   const size_t missing = rank - window.sizes.size();
+  if (missing == rank) {
+    return false;
+  }
   window.sizes.insert(window.sizes.begin(), missing, 1);
   window.strides.insert(window.strides.begin(), missing, 0);
+  return true;
+}
+
+void join(Window& window, const Joined& joined, size_t rank) {
+  if (!widen(window, rank)) {
+    return;
+  }
   window.sizes = joined_sizes(window.sizes, joined);
   window.strides = joined_strides(window.strides, joined);
+}
+
+Dims permuted(const Dims& dims, const Dims& order) {
+  Dims result;
+  for (int64_t dim : order) {
+    result.push_back(dims[dim]);
+  }
+  return result;
+}
+
+// An elementwise operation with its dimensions in the order in which its result lies in memory
+// (channels last, for instance): what lies like it is not turned to be read. Nullopt: it has it.
+std::optional<Signature> in_order_of_memory(const Signature& signature) {
+  const Dims order = signature.outputs[0].frame_to_sizes;
+  const bool agree =
+      std::all_of(signature.outputs.begin(), signature.outputs.end(),
+                  [&](const OutputSpec& output) { return output.frame_to_sizes == order; });
+  if (!agree || !is_elementwise(signature) || std::is_sorted(order.begin(), order.end())) {
+    return std::nullopt;
+  }
+  Signature result = signature;
+  for (Window& operand : result.operands) {
+    if (widen(operand, order.size())) {
+      operand.sizes = permuted(operand.sizes, order);
+      operand.strides = permuted(operand.strides, order);
+    }
+  }
+  for (OutputSpec& output : result.outputs) {
+    output = make_output_spec(output.dtype, permuted(output.sizes, order),
+                              permuted(output.strides, order));
+  }
+  return result;
 }
 
 }  // namespace
@@ -157,10 +197,12 @@ std::vector<bool> flat_inputs(const Graph& graph) {
 
 Coalescing::Coalescing(const Graph& graph) {
   for (const GraphNode& entry : graph.nodes) {
-    const Signature& signature = *entry.node->signature;
-    if (signature.tier == Tier::Host || signature.tier == Tier::Call) {
+    const Signature& recorded = *entry.node->signature;
+    if (recorded.tier == Tier::Host || recorded.tier == Tier::Call) {
       continue;  // nothing is fused with these
     }
+    const std::optional<Signature> ordered = in_order_of_memory(recorded);
+    const Signature& signature = ordered ? *ordered : recorded;
     for (const OutputSpec& output : signature.outputs) {
       restrict(output.sizes, rule_of(signature, output.sizes));
     }
@@ -180,7 +222,9 @@ Coalescing::Coalescing(const Graph& graph) {
     }
     const Signature& signature = *graph.nodes[output.producer].node->signature;
     if (is_elementwise(signature)) {  // the loop that writes it has its dimensions
-      restrict(signature.outputs[output.index].sizes, [](size_t) { return false; });
+      const OutputSpec& spec = signature.outputs[output.index];
+      restrict(in_order_of_memory(signature) ? spec.frame.dims : spec.sizes,
+               [](size_t) { return false; });
     }
   }
 }
@@ -195,16 +239,18 @@ void Coalescing::restrict(const Dims& sizes, const std::function<bool(size_t d)>
   }
 }
 
-std::optional<Signature> Coalescing::of(const Signature& signature) const {
-  if (!is_elementwise(signature)) {
+std::optional<Signature> Coalescing::of(const Signature& recorded) const {
+  if (!is_elementwise(recorded)) {
     return std::nullopt;
   }
+  const std::optional<Signature> ordered = in_order_of_memory(recorded);
+  const Signature& signature = ordered ? *ordered : recorded;
   constexpr int64_t kWorthwhile = 1 << 10;  // numbers
   const Dims& sizes = signature.outputs[0].sizes;
   const auto found = joined_.find(sizes);
   if (found == joined_.end() || !found->second.back() || is_good_inside(sizes.back()) ||
       product(sizes) < kWorthwhile) {
-    return std::nullopt;
+    return ordered;
   }
   const Joined& joined = found->second;
   Signature result = signature;

@@ -5,6 +5,7 @@
 // the dilated gradient with the flipped kernel, a weight gradient one that contracts the batch.
 #include "lower/activation.h"
 #include "lower/graph_lowering.h"
+#include "lower/pixel_rows.h"
 #include "lower/reduction.h"
 
 #include <algorithm>
@@ -115,7 +116,8 @@ Val kernel_gradient(Builder& b, Val input, Val grad, const Geometry& g, Ints ker
   return b.convolution(input, grad, dims, input.dtype());
 }
 
-// Kernels of one pixel, that move by g.stride: products of [out, in] with the pixels of each image.
+// Kernels of one pixel, that move by g.stride: products of [out, in] with the pixels of each image,
+// or, where channels lie last, with all pixels as rows.
 class Pointwise {
  public:
   static bool applies(Val input, Val kernel, const Geometry& g) {
@@ -127,7 +129,7 @@ class Pointwise {
            input.dim(1) == kernel.dim(1);
   }
 
-  Pointwise(Builder& b, const Geometry& g, Ints input, Val kernel, Ints output)
+  Pointwise(Builder& b, const Geometry& g, Ints input, Val kernel, Ints output, bool channels_last)
       : b_(b),
         geometry_(g),
         input_(input.begin(), input.end()),
@@ -136,37 +138,64 @@ class Pointwise {
         out_(kernel.dim(0)),
         images_(input[0]),
         pixels_(product(output.slice(2))),
-        kernel_(b.reshape(kernel, {out_, in_})) {}
+        kernel_(b.reshape(kernel, {out_, in_})),
+        by_rows_(channels_last || pixels_ == 1) {}
 
   Val result(Val input) const {
-    Val x = pixels(read(input));
+    if (by_rows_) {
+      return image_of_rows(b_, dot(rows(input), kernel_, {{}, {}, {1}, {1}}), output_);
+    }
+    Val x = pixels(read(input, 2));
     if (image_by_image()) {
-      return b_.reshape(dot(kernel_for_each(), x, {{0}, {0}, {2}, {1}}), output_);
+      return b_.reshape(dot(for_each_image(kernel_), x, {{0}, {0}, {2}, {1}}), output_);
     }
     Val product = dot(kernel_, x, {{}, {}, {1}, {1}});
     return b_.reshape(b_.transpose(product, {1, 0, 2}), output_);
   }
 
-  Val input_gradient(Val grad) const {
-    Val g = pixels(grad);
+  // The product, which is computed in any case, and the gradient that is made of it.
+  struct InputGradient {
+    Val product, image;
+  };
+  InputGradient input_gradient(Val grad) const {
     Dims strided = input_;
     std::copy(output_.begin() + 2, output_.end(), strided.begin() + 2);
+    if (by_rows_) {
+      Val product = dot(rows_of_pixels(b_, grad), kernel_, {{}, {}, {1}, {0}});
+      Val image = with_channels_last(b_, image_of_rows(b_, product, strided));
+      return {product, with_channels_second(b_, spread(image, 1))};
+    }
+    Val g = pixels(grad);
     if (image_by_image()) {
-      return spread(b_.reshape(dot(kernel_for_each(), g, {{0}, {0}, {1}, {1}}), strided));
+      // XLA's fast products know no transposed left factor.
+      Val turned = for_each_image(b_.transpose(kernel_, {1, 0}));
+      Val product = dot(turned, g, {{0}, {0}, {2}, {1}});
+      return {product, spread(b_.reshape(product, strided), 2)};
     }
     Val product = dot(g, kernel_, {{}, {}, {1}, {0}});
-    return spread(b_.reshape(b_.transpose(product, {0, 2, 1}), strided));
+    return {product, spread(b_.reshape(b_.transpose(product, {0, 2, 1}), strided), 2)};
   }
 
   Val kernel_gradient(Val input, Val grad, Ints sizes) const {
-    return b_.reshape(dot(pixels(grad), pixels(read(input)), {{}, {}, {0, 2}, {0, 2}}), sizes);
+    if (by_rows_) {
+      return b_.reshape(dot(rows_of_pixels(b_, grad), rows(input), {{}, {}, {0}, {0}}), sizes);
+    }
+    Val g = pixels(grad), x = pixels(read(input, 2));
+    if (image_by_image()) {
+      Val each = dot(g, x, {{0}, {0}, {2}, {2}});
+      return b_.reshape(b_.reduce(each, b_.scalar_like(each, 0), {0}, "add"), sizes);
+    }
+    return b_.reshape(dot(g, x, {{}, {}, {0, 2}, {0, 2}}), sizes);
   }
 
  private:
-  // Measured: with few pixels each image's product is too small, and the kernel is read too often.
-  bool image_by_image() const { return pixels_ >= std::max(in_, out_); }
+  // Otherwise images are turned such that all their pixels lie side by side: worth it where they
+  // are smaller than as many kernels as there are images.
+  bool image_by_image() const { return pixels_ * (in_ + out_) >= in_ * out_; }
 
-  Val kernel_for_each() const { return b_.broadcast_in_dim(kernel_, {images_, out_, in_}, {1, 2}); }
+  Val for_each_image(Val matrix) const {
+    return b_.broadcast_in_dim(matrix, {images_, matrix.dim(0), matrix.dim(1)}, {1, 2});
+  }
 
   Val dot(Val x, Val y, const stablehlo::DotDims& dims) const {
     return b_.dot_general(x, y, dims, x.dtype());
@@ -174,25 +203,29 @@ class Pointwise {
 
   Val pixels(Val image) const { return b_.reshape(image, {images_, image.dim(1), pixels_}); }
 
-  // The pixels of the input that the kernel meets.
-  Val read(Val input) const {
-    Dims step = {1, 1};
-    step.insert(step.end(), geometry_.stride.begin(), geometry_.stride.end());
-    bool all = input.numel() == images_ * in_ * pixels_;
-    return all ? input : b_.slice(input, Dims(input_.size(), 0), input_, step);
+  Val rows(Val input) const {
+    return b_.reshape(read(with_channels_last(b_, input), 1), {images_ * pixels_, in_});
+  }
+
+  // The pixels of the input that the kernel meets. `first`: of the spatial dimensions.
+  Val read(Val input, size_t first) const {
+    if (input.numel() == images_ * in_ * pixels_) {
+      return input;
+    }
+    Dims step(input_.size(), 1);
+    std::copy(geometry_.stride.begin(), geometry_.stride.end(), step.begin() + first);
+    return b_.slice(input, Dims(input_.size(), 0), input.dims(), step);
   }
 
   // The opposite: zeros in the places of the others.
-  Val spread(Val image) const {
-    if (Ints(image.dims()).equals(input_)) {
-      return image;
-    }
+  Val spread(Val image, size_t first) const {
     Dims none(input_.size(), 0), high = none, interior = none;
-    for (size_t d = 2; d < input_.size(); ++d) {
-      interior[d] = geometry_.stride[d - 2] - 1;
-      high[d] = input_[d] - (output_[d] - 1) * geometry_.stride[d - 2] - 1;
+    for (size_t d = 0; d < geometry_.stride.size(); ++d) {
+      interior[first + d] = geometry_.stride[d] - 1;
+      high[first + d] = input_[d + 2] - (output_[d + 2] - 1) * geometry_.stride[d] - 1;
     }
-    return b_.pad(image, b_.constant(0, image.dtype()), none, high, interior);
+    const bool all = Ints(high).equals(none) && Ints(interior).equals(none);
+    return all ? image : b_.pad(image, b_.constant(0, image.dtype()), none, high, interior);
   }
 
   Builder& b_;
@@ -200,6 +233,7 @@ class Pointwise {
   const Dims input_, output_;
   const int64_t in_, out_, images_, pixels_;
   const Val kernel_;
+  const bool by_rows_;
 };
 
 bool runs_on_host(LowerContext& c, Val input) {
@@ -234,7 +268,8 @@ void lower_convolution(LowerContext& c) {
       c.call_host();
       return;
     }
-    result = Pointwise(b, g, input.dims(), weight, sizes).result(input);
+    const bool channels_last = has_channels_last(c.output(0).strides);
+    result = Pointwise(b, g, input.dims(), weight, sizes, channels_last).result(input);
   } else {
     result = g.transposed ? convolve_transposed(b, input, weight, g, Ints(sizes).slice(2))
                           : convolve(b, input, weight, g, Ints(sizes).slice(2));
@@ -260,12 +295,13 @@ void lower_convolution_backward(LowerContext& c) {
       c.call_host();
       return;
     }
-    pointwise.emplace(b, g, input.dims(), weight, grad.dims());
+    pointwise.emplace(b, g, input.dims(), weight, grad.dims(), has_channels_last(c, 1));
   }
   Val of_input;  // reads the kernel, whose update it has to come before (late_reads.h)
   if (c.output(0).defined && pointwise) {
-    of_input = pointwise->input_gradient(grad);
-    c.set(0, of_input);
+    const auto [product, image] = pointwise->input_gradient(grad);
+    of_input = product;
+    c.set(0, image);
   } else if (c.output(0).defined) {
     Ints spatial = Ints(input.dims()).slice(2);
     c.set(0, g.transposed ? convolve(b, grad, weight, g, spatial)
@@ -283,8 +319,9 @@ void lower_convolution_backward(LowerContext& c) {
     for (int64_t d = 2; d < grad.rank(); ++d) {
       pixels.push_back(d);
     }
-    Expr wide = convert({b, grad}, compute_dtype(grad.dtype()));
-    c.set(2, sum(wide, pixels).value());
+    pixels = turn_to_memory(c, 0, grad, pixels);
+    Val wide = b.convert(grad, compute_dtype(grad.dtype()));
+    c.set(2, sum_of_narrow(c, grad, Reduction(wide, pixels)));
   }
 }
 

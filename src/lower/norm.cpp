@@ -2,6 +2,7 @@
 // (two passes): E[x^2] - E[x]^2 loses the digits PyTorch keeps.
 #include "lower/activation.h"
 #include "lower/graph_lowering.h"
+#include "lower/pixel_rows.h"
 #include "lower/reduction.h"
 
 #include <algorithm>
@@ -31,25 +32,56 @@ struct Statistics {
   Expr centred;         // x - mean
 };
 
-// Of argument `i`, seen as `dims`, over all of them but `kept`.
-Statistics statistics(LowerContext& c, size_t i, DType dtype, Ints dims, Ints kept) {
+// Of `given`, in the type of statistics, over all dimensions but `kept`.
+Statistics statistics(LowerContext& c, Val given, DType dtype, Ints kept) {
   Dims reduced;
-  for (int64_t d = 0; d < static_cast<int64_t>(dims.size()); ++d) {
+  for (int64_t d = 0; d < given.rank(); ++d) {
     if (std::find(kept.begin(), kept.end(), d) == kept.end()) {
       reduced.push_back(d);
     }
   }
-  Expr x = tensor(c, i, dtype, dims);
+  Expr x = convert({c.b, given}, dtype);
   const Reduction r(x.value(), reduced);
-  const Moments found = moments_of(c, c.b.reshape(c.tensor(i), dims), r);
+  const Moments found = moments_of(c, given, r);
   Expr mean(c.b, found.mean), squares(c.b, found.squares);
-  return {mean, squares / static_cast<double>(r.count), x - spread(mean, dims, kept)};
+  return {mean, squares / static_cast<double>(r.count), x - spread(mean, given.dims(), kept)};
 }
 
 // ---- batch norm -------------------------------------------------------------------------------
 
-// The input as [N, C, everything else].
-Dims image_dims(Ints sizes) { return {sizes[0], sizes[1], product(sizes.slice(2))}; }
+// Images as [N, C, pixels], or as rows of channels where these lie last in memory.
+class Images {
+ public:
+  Images(LowerContext& c, size_t input)
+      : c_(c), sizes_(c.tensor(input).dims()), by_rows_(has_channels_last(c, input)) {
+    const int64_t pixels = product(Ints(sizes_).slice(2));
+    dims_ = by_rows_ ? Dims{sizes_[0] * pixels, sizes_[1]} : Dims{sizes_[0], sizes_[1], pixels};
+  }
+
+  Ints dims() const { return dims_; }  // channels are the second
+  Dims reduced() const { return by_rows_ ? Dims{0} : Dims{0, 2}; }
+  double count() const { return static_cast<double>(product(dims_) / dims_[1]); }
+
+  Val argument(size_t i) const {
+    Val image = c_.tensor(i);
+    return by_rows_ ? rows_of_pixels(c_.b, image) : c_.b.reshape(image, dims_);
+  }
+  Expr argument(size_t i, DType dtype) const { return convert({c_.b, argument(i)}, dtype); }
+
+  // Result i.
+  void finish(size_t i, Expr image) const {
+    if (c_.output(i).defined) {
+      c_.set(i, by_rows_ ? image_of_rows(c_.b, image.value(), sizes_)
+                         : c_.b.reshape(image.value(), sizes_));
+    }
+  }
+
+ private:
+  LowerContext& c_;
+  const Dims sizes_;
+  const bool by_rows_;
+  Dims dims_;
+};
 
 // A per-channel argument at the shape of the image; nullopt for None.
 std::optional<Expr> channels(LowerContext& c, size_t i, DType dtype, Ints dims) {
@@ -94,28 +126,29 @@ void set_running(LowerContext& c, const BatchNormArguments& at, const Statistics
 
 void batch_norm(LowerContext& c, const BatchNormArguments& at) {
   DType dtype = statistics_dtype(c, 0);
-  Dims dims = image_dims(c.output(0).sizes);
+  const Images images(c, 0);
+  const Ints dims = images.dims();
   std::optional<Statistics> batch;
   if (at.training) {
-    batch = statistics(c, 0, dtype, dims, {1});
+    batch = statistics(c, images.argument(0), dtype, {1});
   }
   auto running = [&](size_t i) { return tensor(c, at.running_mean + i, dtype, {dims[1]}); };
   Expr mean = batch ? batch->mean : running(0);
   Expr variance = batch ? batch->variance : running(1);
   Expr inverse_deviation = rsqrt(variance + number(c, at.eps, dtype));
 
-  Expr centred = batch ? batch->centred : tensor(c, 0, dtype, dims) - spread(mean, dims, {1});
+  Expr centred = batch ? batch->centred : images.argument(0, dtype) - spread(mean, dims, {1});
   Expr scale = spread(inverse_deviation, dims, {1});
   Expr y =
       shifted(scaled(centred * scale, channels(c, 1, dtype, dims)), channels(c, 2, dtype, dims));
-  finish_as(c, 0, y);
+  images.finish(0, y);
   set_saved(c, 1, mean);
   set_saved(c, 2, inverse_deviation);
   if (at.running_mean_out == kAbsent) {
     return;
   }
   if (batch) {
-    set_running(c, at, *batch, static_cast<double>(dims[0] * dims[2]));
+    set_running(c, at, *batch, images.count());
   } else {
     c.set(at.running_mean_out, c.tensor(at.running_mean));
     c.set(at.running_mean_out + 1, c.tensor(at.running_mean + 1));
@@ -164,35 +197,36 @@ bool has_faster_gradient(LowerContext& c, Ints dims) {
   constexpr int64_t kWorthwhile = 1 << 14, kPixels = 16;
   const DType dtype = c.tensor(1).dtype();
   return c.prefers_host() && c.flag(7) && fits_kernels(dtype) && c.tensor(0).dtype() == dtype &&
-         lies_dense(c, 0) && lies_dense(c, 1) && dims[2] >= kPixels && product(dims) >= kWorthwhile;
+         lies_dense(c, 0) && lies_dense(c, 1) && dims.back() >= kPixels &&
+         product(dims) >= kWorthwhile;
 }
 
 // native_batch_norm_backward and batch_norm_backward(grad_out, input, weight, running_mean,
 //     running_var, save_mean, save_invstd, train, eps, output_mask)
 void lower_batch_norm_backward(LowerContext& c) {
   DType dtype = statistics_dtype(c, 1);
-  Dims dims = image_dims(c.tensor(1).dims());
+  const Images images(c, 1);
+  const Ints dims = images.dims();
   if (has_faster_gradient(c, dims)) {
     c.call_host();
     return;
   }
-  double count = static_cast<double>(dims[0] * dims[2]);
   bool training = c.flag(7);
-  Expr grad = tensor(c, 0, dtype, dims), x = tensor(c, 1, dtype, dims);
+  Expr grad = images.argument(0, dtype), x = images.argument(1, dtype);
   auto per_channel = [&](size_t i) { return tensor(c, i, dtype, {dims[1]}); };
   Expr mean = per_channel(training ? 5 : 3);
   Expr inverse_deviation = training ? per_channel(6) : rsqrt(per_channel(4) + number(c, 8, dtype));
 
   Expr normalized = (x - spread(mean, dims, {1})) * spread(inverse_deviation, dims, {1});
-  Expr grad_weight = sum(grad * normalized, {0, 2});
-  Expr grad_bias = sum(grad, {0, 2});
+  auto over_pixels = [&](Expr x) { return Expr(c.b, sum_of(c, {x.value(), images.reduced()})); };
+  Expr grad_weight = over_pixels(grad * normalized), grad_bias = over_pixels(grad);
   Expr scale = c.is_none(2) ? inverse_deviation : inverse_deviation * per_channel(2);
   Expr grad_input = grad;
   if (training) {
-    grad_input = grad - spread(grad_bias / count, dims, {1}) -
-                 normalized * spread(grad_weight / count, dims, {1});
+    grad_input = grad - spread(grad_bias / images.count(), dims, {1}) -
+                 normalized * spread(grad_weight / images.count(), dims, {1});
   }
-  finish_as(c, 0, grad_input * spread(scale, dims, {1}));
+  images.finish(0, grad_input * spread(scale, dims, {1}));
   finish_as(c, 1, grad_weight);
   finish_as(c, 2, grad_bias);
 }
@@ -234,7 +268,7 @@ void rows_on_host(LowerContext& c) {
 void lower_layer_norm(LowerContext& c) {
   DType dtype = statistics_dtype(c, 0);
   Dims dims = row_dims(c.output(0).sizes, c.integers(1));
-  Statistics row = statistics(c, 0, dtype, dims, {0});
+  Statistics row = statistics(c, c.b.reshape(c.tensor(0), dims), dtype, {0});
   Expr inverse_deviation = rsqrt(row.variance + number(c, 4, dtype));
   Expr y = row.centred * spread(inverse_deviation, dims, {0});
   finish_as(c, 0, shifted(scaled(y, columns(c, 2, dtype, dims)), columns(c, 3, dtype, dims)));
@@ -304,7 +338,7 @@ std::optional<Expr> group_channels(LowerContext& c, size_t i, DType dtype, Ints 
 void lower_group_norm(LowerContext& c) {
   DType dtype = statistics_dtype(c, 0);
   Dims dims = group_dims(c, 3);
-  Statistics group = statistics(c, 0, dtype, dims, {0, 1});
+  Statistics group = statistics(c, c.b.reshape(c.tensor(0), dims), dtype, {0, 1});
   Expr inverse_deviation = rsqrt(group.variance + number(c, 7, dtype));
   Expr y = group.centred * spread(inverse_deviation, dims, {0, 1});
   finish_as(

@@ -1,6 +1,7 @@
 // Reductions, cumulative operators.
 #include "lower/activation.h"
 #include "lower/graph_lowering.h"
+#include "lower/pixel_rows.h"
 #include "lower/reduction.h"
 
 #include <algorithm>
@@ -36,8 +37,8 @@ void reduce_sum(LowerContext& c, int dim_argument, bool mean) {
   if (c10::isReducedFloatingType(dtype) && given.dtype() != dtype) {
     given = c.b.rounded(given, dtype);  // `dtype` is the summands'
   }
-  const Val x = c.b.convert(given, compute_dtype(dtype));
-  const Reduction r(x, dims_argument(c, x, dim_argument));
+  const Dims dims = turn_to_memory(c, 0, given, dims_argument(c, given, dim_argument));
+  const Reduction r(c.b.convert(given, compute_dtype(dtype)), dims);
   Val total = sum_of_narrow(c, given, r);
   if (mean) {
     total = c.b.div(total, c.b.scalar_like(total, static_cast<double>(r.count)));
