@@ -87,6 +87,23 @@ bool images_divide(const at::Tensor& input, const Stack& arguments, const at::Te
          backend_of(input, arguments, weight, stride);
 }
 
+// Some groups of a convolution, and the channels that they read and make.
+struct Groups {
+  int64_t count;
+  Range inputs, outputs;
+};
+std::vector<Groups> parts_of_groups(int64_t groups, const at::Tensor& input,
+                                    int64_t output_channels, int64_t threads) {
+  const int64_t in = input.size(1) / groups, out = output_channels / groups;
+  std::vector<Groups> parts;
+  for (Range range : ranges(groups, threads, std::max<int64_t>(kChannels / out, 1))) {
+    parts.push_back({range.length,
+                     {range.start * in, range.length * in},
+                     {range.start * out, range.length * out}});
+  }
+  return parts;
+}
+
 // convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
 std::vector<CallPiece> divide_convolution(const Stack& arguments, int64_t threads) {
   const at::Tensor& input = arguments[0].toTensor();
@@ -107,6 +124,18 @@ std::vector<CallPiece> divide_convolution(const Stack& arguments, int64_t thread
     }
     return pieces;
   }
+  const int64_t groups = arguments[8].toInt();
+  if (few_images && groups >= threads && !arguments[6].toBool()) {
+    for (const Groups& part : parts_of_groups(groups, input, weight.size(0), threads)) {
+      CallPiece piece{arguments, {{0, 1, part.outputs.start, part.outputs.length}}};
+      piece.arguments[0] = narrowed(arguments[0], 1, part.inputs);
+      piece.arguments[1] = narrowed(arguments[1], 0, part.outputs);
+      piece.arguments[2] = narrowed_summand(arguments[2], 1, part.outputs);
+      piece.arguments[8] = part.count;
+      pieces.push_back(std::move(piece));
+    }
+    return pieces;
+  }
   return by_images ? pieces_along(0, arguments, {0}, threads) : pieces;
 }
 
@@ -120,16 +149,14 @@ void add_gradients_of_groups(const Stack& arguments, int64_t threads,
                              std::vector<CallPiece>& pieces) {
   const at::Tensor &grad = arguments[0].toTensor(), &input = arguments[1].toTensor();
   const c10::List<bool> wanted = arguments[10].toBoolList();
-  const int64_t groups = arguments[9].toInt();
-  const int64_t out = grad.size(1) / groups, in = input.size(1) / groups;
-  for (Range range : ranges(groups, threads, std::max<int64_t>(kChannels / out, 1))) {
-    const Range outputs{range.start * out, range.length * out};
+  for (const auto& [count, inputs, outputs] :
+       parts_of_groups(arguments[9].toInt(), input, grad.size(1), threads)) {
     CallPiece piece{arguments, {}};
     piece.arguments[0] = narrowed(arguments[0], 1, outputs);
-    piece.arguments[1] = narrowed(arguments[1], 1, {range.start * in, range.length * in});
+    piece.arguments[1] = narrowed(arguments[1], 1, inputs);
     piece.arguments[2] = narrowed(arguments[2], 0, outputs);
     piece.arguments[3] = std::vector<int64_t>{outputs.length};
-    piece.arguments[9] = range.length;
+    piece.arguments[9] = count;
     piece.arguments[10] = mask(false, wanted[1], wanted[2]);
     for (size_t result : {1, 2}) {
       if (wanted[result]) {
@@ -150,14 +177,19 @@ std::vector<CallPiece> divide_convolution_backward(const Stack& arguments, int64
     return {};
   }
   std::vector<CallPiece> pieces;
-  if (wanted[0] && !images_divide(arguments[1].toTensor(), arguments, weight, 4, threads)) {
+  const at::Tensor& input = arguments[1].toTensor();
+  // As above: each piece reads all of what is not divided.
+  const bool by_channels = weight.numel() > input.numel() && arguments[9].toInt() == 1 &&
+                           !arguments[7].toBool() && input.size(1) >= threads * kChannels;
+  if (wanted[0] && !by_channels && !images_divide(input, arguments, weight, 4, threads)) {
     return pieces;
   }
   if (wanted[0]) {
-    for (Range range : ranges(grad.size(0), threads)) {
-      CallPiece piece{arguments, {{0, 0, range.start, range.length}}};
-      piece.arguments[0] = narrowed(arguments[0], 0, range);
-      piece.arguments[1] = narrowed(arguments[1], 0, range);
+    const int64_t dim = by_channels ? 1 : 0;
+    for (Range range : ranges(input.size(dim), threads, by_channels ? kChannels : 1)) {
+      CallPiece piece{arguments, {{0, dim, range.start, range.length}}};
+      piece.arguments[by_channels ? 2 : 0] = narrowed(arguments[by_channels ? 2 : 0], dim, range);
+      piece.arguments[1] = narrowed(arguments[1], dim, range);
       piece.arguments[10] = mask(true, false, false);
       pieces.push_back(std::move(piece));
     }

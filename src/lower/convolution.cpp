@@ -191,7 +191,7 @@ class Pointwise {
  private:
   // Otherwise images are turned such that all their pixels lie side by side: worth it where they
   // are smaller than as many kernels as there are images.
-  bool image_by_image() const { return pixels_ * (in_ + out_) >= in_ * out_; }
+  bool image_by_image() const { return images_ == 1 || pixels_ * (in_ + out_) >= in_ * out_; }
 
   Val for_each_image(Val matrix) const {
     return b_.broadcast_in_dim(matrix, {images_, matrix.dim(0), matrix.dim(1)}, {1, 2});

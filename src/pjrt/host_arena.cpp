@@ -255,7 +255,7 @@ void HostArena::use_huge_pages_if_due() {
 // Page by page, and seldom: each takes the process' memory map and its page from those who compute.
 // At once, a step of AdamW over 20 M elements took 700 ms instead of 40.
 void HostArena::use_huge_pages() {
-  constexpr int kRest = 10;  // times what the page took
+  constexpr int kRest = 30;  // times what the page took
   for (auto page = huge_page_from(0); page; page = huge_page_from(*page + kHugePage)) {
     const auto began = std::chrono::steady_clock::now();
     madvise(base_ + *page, kHugePage, kCollapse);  // of no effect in kernels that do not know it
