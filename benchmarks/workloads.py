@@ -199,8 +199,8 @@ LOSSES: dict[str, Loss] = {"unet": F.mse_loss, "regression": F.mse_loss}
 
 
 def make(name: str) -> Callable[..., Step]:
-    """`name`: a model, "decoder bf16" (autocast), "decoder inference", "decode", or a library's:
-    "timm/resnet18", "transformers/bert bf16"."""
+    """`name`: a model, "decoder bf16" (autocast), "decoder inference", "mobile channels-last",
+    "decode", or a library's: "timm/resnet18", "transformers/bert bf16"."""
     model, _, kind = name.partition(" ")
     if "/" in model:
         from library_models import library_model
@@ -211,11 +211,20 @@ def make(name: str) -> Callable[..., Step]:
     built, batch = MODELS[model]()
     if kind == "inference":
         return functools.partial(inference, built, batch[0])
-    dtype = torch.bfloat16 if kind else None
+    if kind == "channels-last":
+        built = built.to(memory_format=torch.channels_last)
+        batch = (batch[0].to(memory_format=torch.channels_last), *batch[1:])
+    dtype = torch.bfloat16 if kind == "bf16" else None
     return functools.partial(
         training, built, batch, dtype=dtype, loss_of=LOSSES.get(model, cross_entropy)
     )
 
 
-INFERENCE = ["decoder inference", "resnet50 inference", "decode", "decode bf16"]
-NAMES = [*MODELS, "decoder bf16", *INFERENCE]
+INFERENCE = [
+    "decoder inference",
+    "resnet50 inference",
+    "mobile inference",
+    "decode",
+    "decode bf16",
+]
+NAMES = [*MODELS, "mobile channels-last", "decoder bf16", *INFERENCE]

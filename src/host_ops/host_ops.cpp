@@ -181,6 +181,8 @@ auto description_binding() {
 XLA_FFI_DEFINE_HANDLER(kRowExponentialsHandler, describe_rows<&exponentials_of_rows>,
                        description_binding());
 XLA_FFI_DEFINE_HANDLER(kRowMomentsHandler, describe_rows<&moments_of_rows>, description_binding());
+XLA_FFI_DEFINE_HANDLER(kColumnMomentsHandler, describe_rows<&moments_of_columns>,
+                       description_binding());
 
 template <bool zero_if_masked>
 ffi::Error find_softmax(ffi::ThreadPool pool, ffi::AnyBuffer matrix,
@@ -214,24 +216,33 @@ XLA_FFI_DEFINE_HANDLER(kRowSoftmaxGradientHandler, find_softmax_gradient,
                            .Arg<ffi::AnyBuffer>()
                            .Ret<ffi::AnyBuffer>());
 
+using SumGradient = void (*)(Workers&, const Matrix&, const Matrix&, const float*, float*, float*);
+
+template <SumGradient sum>
 ffi::Error sum_gradient(ffi::ThreadPool pool, ffi::AnyBuffer gradient, ffi::AnyBuffer input,
                         ffi::Buffer<ffi::F32> means, ffi::ResultBuffer<ffi::F32> sums,
                         ffi::ResultBuffer<ffi::F32> products) {
   PoolWorkers workers(pool);
   return answer("sums of a gradient", [&] {
-    gradient_sums_of_rows(workers, matrix_of(gradient), matrix_of(input), means.typed_data(),
-                          sums->typed_data(), products->typed_data());
+    sum(workers, matrix_of(gradient), matrix_of(input), means.typed_data(), sums->typed_data(),
+        products->typed_data());
   });
 }
 
-XLA_FFI_DEFINE_HANDLER(kRowGradientSumsHandler, sum_gradient,
-                       ffi::Ffi::Bind()
-                           .Ctx<ffi::ThreadPool>()
-                           .Arg<ffi::AnyBuffer>()
-                           .Arg<ffi::AnyBuffer>()
-                           .Arg<ffi::Buffer<ffi::F32>>()
-                           .Ret<ffi::Buffer<ffi::F32>>()
-                           .Ret<ffi::Buffer<ffi::F32>>());
+auto gradient_binding() {
+  return ffi::Ffi::Bind()
+      .Ctx<ffi::ThreadPool>()
+      .Arg<ffi::AnyBuffer>()
+      .Arg<ffi::AnyBuffer>()
+      .Arg<ffi::Buffer<ffi::F32>>()
+      .Ret<ffi::Buffer<ffi::F32>>()
+      .Ret<ffi::Buffer<ffi::F32>>();
+}
+
+XLA_FFI_DEFINE_HANDLER(kRowGradientSumsHandler, sum_gradient<&gradient_sums_of_rows>,
+                       gradient_binding());
+XLA_FFI_DEFINE_HANDLER(kColumnGradientSumsHandler, sum_gradient<&gradient_sums_of_columns>,
+                       gradient_binding());
 
 using SumMatrix = void (*)(Workers&, const Matrix&, float*);
 
@@ -242,11 +253,22 @@ ffi::Error sum_matrix(ffi::ThreadPool pool, ffi::AnyBuffer matrix,
   return answer("sum", [&] { sum(workers, matrix_of(matrix), results->typed_data()); });
 }
 
+// Of as many parts of the rows as there are sums for.
+ffi::Error sum_columns(ffi::ThreadPool pool, ffi::AnyBuffer matrix,
+                       ffi::ResultBuffer<ffi::F32> results) {
+  PoolWorkers workers(pool);
+  return answer("sum of columns", [&] {
+    const Matrix numbers = matrix_of(matrix);
+    const auto count = static_cast<int64_t>(results->element_count());
+    sums_of_columns(workers, numbers, results->typed_data(), count / numbers.columns);
+  });
+}
+
 auto sum_binding() {
   return ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Arg<ffi::AnyBuffer>().Ret<ffi::Buffer<ffi::F32>>();
 }
 
-XLA_FFI_DEFINE_HANDLER(kColumnSumsHandler, sum_matrix<&sums_of_columns>, sum_binding());
+XLA_FFI_DEFINE_HANDLER(kColumnSumsHandler, sum_columns, sum_binding());
 XLA_FFI_DEFINE_HANDLER(kRowSumsHandler, sum_matrix<&sums_of_rows>, sum_binding());
 XLA_FFI_DEFINE_HANDLER(kRowSquaresHandler, sum_matrix<&squares_of_rows>, sum_binding());
 
@@ -353,6 +375,8 @@ bool host_calls_available() {
              std::pair(kRowLargestTarget, kRowLargestHandler),
              std::pair(kRowSmallestTarget, kRowSmallestHandler),
              std::pair(kColumnSumsTarget, kColumnSumsHandler),
+             std::pair(kColumnMomentsTarget, kColumnMomentsHandler),
+             std::pair(kColumnGradientSumsTarget, kColumnGradientSumsHandler),
              std::pair(kBehindTarget, kBehindHandler),
              std::pair(kWriteAtTarget, kWriteAtHandler),
          }) {

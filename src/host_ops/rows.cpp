@@ -124,42 +124,137 @@ struct GradientSumsOfRows {
   }
 };
 
-// Of some rows, added to `sums`.
-template <typename T>
+// What is said of each number of some rows, added to `sums`, which are each column's.
+template <typename Term>
 struct AddRows {
-  const T* numbers;
+  Term term;  // of the first row
   int64_t rows, columns;
-  float* sums;
+  std::array<float*, Term::kSums> sums;
 
   template <typename Lanes>
   TORCH_XLA_INLINE void run() const {
     constexpr int64_t kAtOnce = 4;
     int64_t row = 0;
     for (; row + kAtOnce <= rows; row += kAtOnce) {
-      add<Lanes, kAtOnce>(numbers + row * columns);
+      add<Lanes, kAtOnce>(row * columns);
     }
     for (; row < rows; ++row) {
-      add<Lanes, 1>(numbers + row * columns);
+      add<Lanes, 1>(row * columns);
     }
   }
 
   template <typename Lanes, int64_t kRows>
-  TORCH_XLA_INLINE void add(const T* first) const {
+  TORCH_XLA_INLINE void add(int64_t first) const {
     int64_t i = 0;
     for (; i + kLanes<Lanes> <= columns; i += kLanes<Lanes>) {
-      Lanes sum = load_lanes<Lanes>(sums + i);
-      for (int64_t row = 0; row < kRows; ++row) {
-        sum += load_lanes<Lanes>(first + row * columns + i);
+      Lanes found[Term::kSums];
+      for (size_t s = 0; s < Term::kSums; ++s) {
+        found[s] = load_lanes<Lanes>(sums[s] + i);
       }
-      store_lanes(sums + i, sum);
+      for (int64_t row = 0; row < kRows; ++row) {
+        term.add(first + row * columns, i, found);
+      }
+      for (size_t s = 0; s < Term::kSums; ++s) {
+        store_lanes(sums[s] + i, found[s]);
+      }
     }
     for (; i < columns; ++i) {
       for (int64_t row = 0; row < kRows; ++row) {
-        sums[i] += static_cast<float>(first[row * columns + i]);
+        float found[Term::kSums] = {};
+        term.add_one(first + row * columns, i, found);
+        for (size_t s = 0; s < Term::kSums; ++s) {
+          sums[s][i] += found[s];
+        }
       }
     }
   }
 };
+
+template <typename T>
+struct ColumnTerm {
+  static constexpr size_t kSums = 1;
+  const T* numbers;
+  template <typename Lanes>
+  TORCH_XLA_INLINE void add(int64_t row, int64_t i, Lanes* sums) const {
+    sums[0] += load_lanes<Lanes>(numbers + row + i);
+  }
+  TORCH_XLA_INLINE void add_one(int64_t row, int64_t i, float* sums) const {
+    sums[0] += static_cast<float>(numbers[row + i]);
+  }
+};
+
+template <typename T>
+struct ColumnSquareOffTerm {
+  static constexpr size_t kSums = 1;
+  const T* numbers;
+  const float* means;
+  template <typename Lanes>
+  TORCH_XLA_INLINE void add(int64_t row, int64_t i, Lanes* sums) const {
+    const Lanes off = load_lanes<Lanes>(numbers + row + i) - load_lanes<Lanes>(means + i);
+    sums[0] += off * off;
+  }
+  TORCH_XLA_INLINE void add_one(int64_t row, int64_t i, float* sums) const {
+    const float off = static_cast<float>(numbers[row + i]) - means[i];
+    sums[0] += off * off;
+  }
+};
+
+template <typename T>
+struct ColumnGradientTerm {
+  static constexpr size_t kSums = 2;
+  const T *gradient, *input;
+  const float* means;
+  template <typename Lanes>
+  TORCH_XLA_INLINE void add(int64_t row, int64_t i, Lanes* sums) const {
+    const Lanes g = load_lanes<Lanes>(gradient + row + i);
+    sums[0] += g;
+    sums[1] += g * (load_lanes<Lanes>(input + row + i) - load_lanes<Lanes>(means + i));
+  }
+  TORCH_XLA_INLINE void add_one(int64_t row, int64_t i, float* sums) const {
+    const auto g = static_cast<float>(gradient[row + i]);
+    sums[0] += g;
+    sums[1] += g * (static_cast<float>(input[row + i]) - means[i]);
+  }
+};
+
+// Rows of a part that are taken together: errors do not grow with all of them, nor do results
+// depend on the number of threads; and they are still near when they are read again.
+struct Blocks {
+  explicit Blocks(const Matrix& matrix, int64_t number_of_parts = 1)
+      : parts(number_of_parts),
+        rows(matrix.rows / parts),
+        columns(matrix.columns),
+        length(std::max(kFewestRows, kNumbers / columns)),
+        of_part((rows + length - 1) / length) {}
+
+  // `run` of (block, its first number, its rows).
+  template <typename Run>
+  void for_each(Workers& workers, const Run& run) const {
+    run_ranges(workers, parts * of_part, std::min(length, rows) * columns,
+               [&](int64_t first, int64_t number) {
+                 for (int64_t block = first; block < first + number; ++block) {
+                   const int64_t part = block / of_part, within = block % of_part;
+                   run(block, (part * rows + within * length) * columns, rows_of(within));
+                 }
+               });
+  }
+  int64_t rows_of(int64_t within) const { return std::min(length, rows - within * length); }
+  std::vector<float> sums() const { return std::vector<float>(parts * of_part * columns, 0.0f); }
+
+  static constexpr int64_t kFewestRows = 128, kNumbers = 1 << 15;
+  const int64_t parts, rows, columns, length, of_part;
+};
+
+void add_blocks(const Blocks& blocks, const std::vector<float>& of_blocks, float* sums) {
+  std::fill_n(sums, blocks.parts * blocks.columns, 0.0f);
+  for (int64_t part = 0; part < blocks.parts; ++part) {
+    with_widest_lanes(
+        AddRows<ColumnTerm<float>>{{of_blocks.data() + part * blocks.of_part * blocks.columns},
+                                   blocks.of_part,
+                                   blocks.columns,
+                                   {sums + part * blocks.columns}});
+  }
+}
 
 // One for each row, or for each piece of all rows.
 struct Found {
@@ -244,26 +339,62 @@ void smallest_of_rows(Workers& workers, const Matrix& matrix, float* smallest, i
                                                                        {smallest, places});
 }
 
-// Sums of so many rows are added at once: errors do not grow with the rows, nor do results depend
-// on the number of threads.
-void sums_of_columns(Workers& workers, const Matrix& matrix, float* sums) {
-  constexpr int64_t kFewestRows = 128, kNumbers = 1 << 15;
-  const int64_t columns = matrix.columns;
-  const int64_t length = std::max(kFewestRows, kNumbers / columns);
-  const int64_t blocks = (matrix.rows + length - 1) / length;
-  std::vector<float> of_blocks(static_cast<size_t>(blocks * columns), 0.0f);
+void sums_of_columns(Workers& workers, const Matrix& matrix, float* sums, int64_t parts) {
+  const row_lanes::Blocks blocks(matrix, parts);
+  std::vector<float> found = blocks.sums();
   row_lanes::with_type(matrix, [&]<typename T>(const T* numbers) {
-    row_lanes::run_ranges(workers, blocks, length * columns, [&](int64_t first, int64_t count) {
-      for (int64_t block = first; block < first + count; ++block) {
-        const int64_t start = block * length;
-        with_widest_lanes(row_lanes::AddRows<T>{numbers + start * columns,
-                                                std::min(length, matrix.rows - start), columns,
-                                                of_blocks.data() + block * columns});
-      }
+    blocks.for_each(workers, [&](int64_t block, int64_t first, int64_t rows) {
+      with_widest_lanes(row_lanes::AddRows<row_lanes::ColumnTerm<T>>{
+          {numbers + first}, rows, blocks.columns, {found.data() + block * blocks.columns}});
     });
   });
-  std::fill_n(sums, columns, 0.0f);
-  with_widest_lanes(row_lanes::AddRows<float>{of_blocks.data(), blocks, columns, sums});
+  row_lanes::add_blocks(blocks, found, sums);
+}
+
+void moments_of_columns(Workers& workers, const Matrix& matrix, float* means, float* squares) {
+  const row_lanes::Blocks blocks(matrix);
+  const int64_t columns = blocks.columns;
+  std::vector<float> mean = blocks.sums(), square = blocks.sums();
+  row_lanes::with_type(matrix, [&]<typename T>(const T* numbers) {
+    blocks.for_each(workers, [&](int64_t block, int64_t first, int64_t rows) {
+      float *mean_here = mean.data() + block * columns, *here = square.data() + block * columns;
+      with_widest_lanes(row_lanes::AddRows<row_lanes::ColumnTerm<T>>{
+          {numbers + first}, rows, columns, {mean_here}});
+      for (int64_t i = 0; i < columns; ++i) {
+        mean_here[i] /= static_cast<float>(rows);
+      }
+      with_widest_lanes(row_lanes::AddRows<row_lanes::ColumnSquareOffTerm<T>>{
+          {numbers + first, mean_here}, rows, columns, {here}});
+    });
+  });
+  for (int64_t i = 0; i < columns; ++i) {
+    row_lanes::Moments found{mean[i], square[i]};
+    for (int64_t block = 1; block < blocks.of_part; ++block) {
+      found = row_lanes::together(found, static_cast<float>(block * blocks.length),
+                                  {mean[block * columns + i], square[block * columns + i]},
+                                  static_cast<float>(blocks.rows_of(block)));
+    }
+    means[i] = found.mean;
+    squares[i] = found.squares;
+  }
+}
+
+void gradient_sums_of_columns(Workers& workers, const Matrix& gradient, const Matrix& input,
+                              const float* means, float* sums, float* products) {
+  const row_lanes::Blocks blocks(gradient);
+  std::vector<float> sum = blocks.sums(), product = blocks.sums();
+  row_lanes::with_type(gradient, [&]<typename T>(const T* numbers) {
+    blocks.for_each(workers, [&](int64_t block, int64_t first, int64_t rows) {
+      const int64_t here = block * blocks.columns;
+      with_widest_lanes(row_lanes::AddRows<row_lanes::ColumnGradientTerm<T>>{
+          {numbers + first, static_cast<const T*>(input.numbers) + first, means},
+          rows,
+          blocks.columns,
+          {sum.data() + here, product.data() + here}});
+    });
+  });
+  row_lanes::add_blocks(blocks, sum, sums);
+  row_lanes::add_blocks(blocks, product, products);
 }
 
 }  // namespace torch_xla

@@ -29,7 +29,10 @@ void gradient_sums_of_rows(Workers& workers, const Matrix& gradient, const Matri
 void largest_of_rows(Workers& workers, const Matrix& matrix, float* largest, int32_t* places);
 void smallest_of_rows(Workers& workers, const Matrix& matrix, float* smallest, int32_t* places);
 
-// `sums`: one for each column.
-void sums_of_columns(Workers& workers, const Matrix& matrix, float* sums);
+// The same of each column; there is at least one row. Sums are those of so many parts of the rows.
+void sums_of_columns(Workers& workers, const Matrix& matrix, float* sums, int64_t parts = 1);
+void moments_of_columns(Workers& workers, const Matrix& matrix, float* means, float* squares);
+void gradient_sums_of_columns(Workers& workers, const Matrix& gradient, const Matrix& input,
+                              const float* means, float* sums, float* products);
 
 }  // namespace torch_xla

@@ -47,6 +47,45 @@ TEST_P(Rows, SumsOfColumns) {
   EXPECT_LE(error.item<double>(), 1e-6 * x.to(torch::kDouble).abs().sum(0).max().item<double>());
 }
 
+TEST_P(Rows, MomentsOfColumns) {
+  const Tensor x = numbers() + 20, wide = x.to(torch::kDouble);
+  Tensor means = torch::empty({x.size(1)}), squares = torch::empty({x.size(1)});
+  OneByOne workers;
+  moments_of_columns(workers, matrix_of(x), means.mutable_data_ptr<float>(),
+                     squares.mutable_data_ptr<float>());
+  EXPECT_TRUE(torch::allclose(means.to(torch::kDouble), wide.mean(0), 4e-6, 1e-6));
+  const Tensor wanted = wide.var(0, /*unbiased=*/false) * x.size(0);
+  EXPECT_TRUE(torch::allclose(squares.to(torch::kDouble), wanted, 1e-5, 1e-9));
+}
+
+TEST_P(Rows, SumsOfGradientsOfColumns) {
+  const Tensor x = numbers(), gradient = numbers(), means = torch::randn({x.size(1)});
+  Tensor sums = torch::empty({x.size(1)}), products = torch::empty({x.size(1)});
+  OneByOne workers;
+  gradient_sums_of_columns(workers, matrix_of(gradient), matrix_of(x),
+                           means.const_data_ptr<float>(), sums.mutable_data_ptr<float>(),
+                           products.mutable_data_ptr<float>());
+  const Tensor g = gradient.to(torch::kDouble), terms = g * (x.to(torch::kDouble) - means);
+  for (const auto& [found, of] : {std::pair(sums, g), {products, terms}}) {
+    const Tensor error = (found - of.sum(0)).abs() - 1e-6 * of.abs().sum(0);
+    EXPECT_LE(error.max().item<double>(), 0);
+  }
+}
+
+TEST(Rows, ColumnsOfManyBlocksAndParts) {
+  const Tensor x = torch::randn({3, 5000, 37}) + 2, wide = x.to(torch::kDouble);
+  Tensor sums = torch::empty({3, 37}), squares = torch::empty({37});
+  OneByOne workers;
+  sums_of_columns(workers, matrix_of(x.view({15'000, 37})), sums.mutable_data_ptr<float>(), 3);
+  EXPECT_TRUE(torch::allclose(sums.to(torch::kDouble), wide.sum(1), 1e-6, 1e-2));
+  const Tensor rows = wide.view({15'000, 37});
+  moments_of_columns(workers, matrix_of(x.view({15'000, 37})), sums.mutable_data_ptr<float>(),
+                     squares.mutable_data_ptr<float>());
+  EXPECT_TRUE(torch::allclose(sums[0].to(torch::kDouble), rows.mean(0), 4e-6, 1e-6));
+  const Tensor wanted = rows.var(0, /*unbiased=*/false) * 15'000;
+  EXPECT_TRUE(torch::allclose(squares.to(torch::kDouble), wanted, 1e-5, 0));
+}
+
 TEST_P(Rows, SumsOfNumbersAndOfSquares) {
   const Tensor x = numbers(), wide = x.to(torch::kDouble);
   Tensor sums = torch::empty({x.size(0)}), squares = torch::empty({x.size(0)});

@@ -65,6 +65,9 @@ inline constexpr const char* kRowSmallestTarget = "torch_xla_row_smallest";
 inline constexpr const char* kRowSoftmaxTarget = "torch_xla_row_softmax";
 inline constexpr const char* kRowSafeSoftmaxTarget = "torch_xla_row_safe_softmax";
 inline constexpr const char* kRowSoftmaxGradientTarget = "torch_xla_row_softmax_gradient";
+// Of columns as of rows.
 inline constexpr const char* kColumnSumsTarget = "torch_xla_column_sums";
+inline constexpr const char* kColumnMomentsTarget = "torch_xla_column_moments";
+inline constexpr const char* kColumnGradientSumsTarget = "torch_xla_column_gradient_sums";
 
 }  // namespace torch_xla

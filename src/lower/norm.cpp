@@ -58,6 +58,7 @@ class Images {
     dims_ = by_rows_ ? Dims{sizes_[0] * pixels, sizes_[1]} : Dims{sizes_[0], sizes_[1], pixels};
   }
 
+  bool are_rows() const { return by_rows_; }
   Ints dims() const { return dims_; }  // channels are the second
   Dims reduced() const { return by_rows_ ? Dims{0} : Dims{0, 2}; }
   double count() const { return static_cast<double>(product(dims_) / dims_[1]); }
@@ -201,6 +202,30 @@ bool has_faster_gradient(LowerContext& c, Ints dims) {
          product(dims) >= kWorthwhile;
 }
 
+// Sums over the pixels of a channel: of the gradient, and of its products with what lies off the
+// mean (batch norm) or is normalised (group norm).
+struct ChannelSums {
+  Expr gradient, projection;
+};
+
+ChannelSums channel_sums(LowerContext& c, const Images& images, Val means) {
+  Builder& b = c.b;
+  Val grad = images.argument(0), x = images.argument(1);
+  const bool fits = images.are_rows() && grad.dtype() == x.dtype() && means.dtype() == DType::Float;
+  const std::optional<Val> rows = fits ? matrix_for_host(c, grad, x.dim(1)) : std::nullopt;
+  if (rows) {
+    const TensorType type{DType::Float, {x.dim(1)}};
+    const Vals found = b.custom_call(kColumnGradientSumsTarget, {*rows, x, means}, {type, type}, "",
+                                     /*may_fail=*/false);
+    return {{b, found[0]}, {b, found[1]}};
+  }
+  const DType dtype = means.dtype();
+  Expr wide = convert({b, grad}, dtype);
+  Expr off = convert({b, x}, dtype) - spread({b, means}, images.dims(), {1});
+  auto over_pixels = [&](Expr y) { return Expr(b, sum_of(c, {y.value(), images.reduced()})); };
+  return {over_pixels(wide), over_pixels(wide * off)};
+}
+
 // native_batch_norm_backward and batch_norm_backward(grad_out, input, weight, running_mean,
 //     running_var, save_mean, save_invstd, train, eps, output_mask)
 void lower_batch_norm_backward(LowerContext& c) {
@@ -218,8 +243,8 @@ void lower_batch_norm_backward(LowerContext& c) {
   Expr inverse_deviation = training ? per_channel(6) : rsqrt(per_channel(4) + number(c, 8, dtype));
 
   Expr normalized = (x - spread(mean, dims, {1})) * spread(inverse_deviation, dims, {1});
-  auto over_pixels = [&](Expr x) { return Expr(c.b, sum_of(c, {x.value(), images.reduced()})); };
-  Expr grad_weight = over_pixels(grad * normalized), grad_bias = over_pixels(grad);
+  const ChannelSums sums = channel_sums(c, images, mean.value());
+  Expr grad_weight = sums.projection * inverse_deviation, grad_bias = sums.gradient;
   Expr scale = c.is_none(2) ? inverse_deviation : inverse_deviation * per_channel(2);
   Expr grad_input = grad;
   if (training) {
@@ -349,10 +374,6 @@ void lower_group_norm(LowerContext& c) {
 }
 
 // Sums over the pixels of a channel: of the gradient, and of it times what is normalised.
-struct ChannelSums {
-  Expr gradient, projection;
-};
-
 ChannelSums channel_sums(LowerContext& c, Ints dims, Expr grad, Expr normalized) {
   Builder& b = c.b;
   const bool alike = c.tensor(0).dtype() == c.tensor(1).dtype();

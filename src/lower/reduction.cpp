@@ -56,6 +56,14 @@ bool is_along_columns(const Reduction& r) {
   return !r.dims.empty() && !r.kept.empty() && r.dims.back() + 1 == r.kept.front();
 }
 
+// Of matrices that lie behind each other; few rows are better a part of a loop.
+bool is_along_columns_of_each(const Reduction& r) {
+  constexpr int64_t kFewRows = 32;
+  return !r.dims.empty() && r.dims.back() + 1 < r.x.rank() &&
+         r.dims.back() - r.dims.front() + 1 == static_cast<int64_t>(r.dims.size()) &&
+         (r.dims.front() == 0 || r.count >= kFewRows);
+}
+
 // Of what the target gives of rows.
 std::optional<Val> sum_of_rows_on_host(LowerContext& c, const Reduction& r, const char* target) {
   const size_t behind = count_behind(r);
@@ -72,12 +80,17 @@ std::optional<Val> sum_on_host(LowerContext& c, const Reduction& r) {
   if (r.x.numel() == 0) {
     return std::nullopt;
   }
-  if (is_along_columns(r)) {
-    if (std::optional<Val> rows = matrix_for_host(c, r.x, r.x.numel() / r.count)) {
-      const TensorType sums{DType::Float, {rows->dim(1)}};
+  if (is_along_columns_of_each(r)) {
+    const int64_t columns = product(Ints(r.x.dims()).slice(r.dims.back() + 1));
+    if (std::optional<Val> rows = matrix_for_host(c, r.x, columns)) {
+      const TensorType sums{DType::Float, {r.x.numel() / r.count}};
       const Vals found =
           c.b.custom_call(kColumnSumsTarget, {*rows}, {sums}, "", /*may_fail=*/false);
-      return c.b.reshape(found[0], Ints(r.x.dims()).slice(r.dims.size()));
+      Dims kept;
+      for (int64_t dim : r.kept) {
+        kept.push_back(r.x.dim(dim));
+      }
+      return c.b.reshape(found[0], kept);
     }
   }
   return sum_of_rows_on_host(c, r, kRowSumsTarget);
@@ -90,6 +103,15 @@ Val mean_of(LowerContext& c, const Reduction& r) {
 // Of rows, then of all that are taken together: as many numbers each.
 std::optional<Moments> moments_on_host(LowerContext& c, const Reduction& r) {
   Builder& b = c.b;
+  if (is_along_columns(r) && r.x.numel() > 0) {
+    if (std::optional<Val> matrix = matrix_for_host(c, r.x, r.x.numel() / r.count)) {
+      const TensorType type{DType::Float, {matrix->dim(1)}};
+      const Vals found =
+          b.custom_call(kColumnMomentsTarget, {*matrix}, {type, type}, "", /*may_fail=*/false);
+      const Ints kept = Ints(r.x.dims()).slice(r.dims.size());
+      return Moments{b.reshape(found[0], kept), b.reshape(found[1], kept)};
+    }
+  }
   const size_t behind = count_behind(r);
   const Ints dims(r.x.dims()), outside = dims.slice(0, dims.size() - behind);
   const int64_t columns = product(dims.slice(outside.size()));
