@@ -159,11 +159,14 @@ Dims permuted(const Dims& dims, const Dims& order) {
 // An elementwise operation with its dimensions in the order in which its result lies in memory
 // (channels last, for instance): what lies like it is not turned to be read. Nullopt: it has it.
 std::optional<Signature> in_order_of_memory(const Signature& signature) {
+  if (!is_elementwise(signature)) {
+    return std::nullopt;
+  }
   const Dims order = signature.outputs[0].frame_to_sizes;
   const bool agree =
       std::all_of(signature.outputs.begin(), signature.outputs.end(),
                   [&](const OutputSpec& output) { return output.frame_to_sizes == order; });
-  if (!agree || !is_elementwise(signature) || std::is_sorted(order.begin(), order.end())) {
+  if (!agree || std::is_sorted(order.begin(), order.end())) {
     return std::nullopt;
   }
   Signature result = signature;
