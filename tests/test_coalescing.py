@@ -81,7 +81,7 @@ def test_gradients(name: str) -> None:
     [
         ("broadcast over pixels", "4x8x196"),
         ("broadcast over rows", "4x8x14x14"),
-        ("channels inside", "4x8x196"),
+        ("channels inside", "6272"),  # nothing is turned: one dimension is all there is
         ("batch norm", "4x8x196"),
         ("softmax", "4x8x14x14"),
     ],
