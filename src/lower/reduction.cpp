@@ -52,12 +52,17 @@ std::optional<Val> reduced_rows(LowerContext& c, Val x, size_t behind, const cha
 
 namespace {
 
-bool is_along_columns(const Reduction& r) {
-  return !r.dims.empty() && !r.kept.empty() && r.dims.back() + 1 == r.kept.front();
+Dims kept_sizes(const Reduction& r) {
+  Dims sizes;
+  for (int64_t dim : r.kept) {
+    sizes.push_back(r.x.dim(dim));
+  }
+  return sizes;
 }
 
-// Of matrices that lie behind each other; few rows are better a part of a loop.
-bool is_along_columns_of_each(const Reduction& r) {
+// Of one matrix, or of several that lie behind each other; few rows of these are better a part of a
+// loop.
+bool is_along_columns(const Reduction& r) {
   constexpr int64_t kFewRows = 32;
   return !r.dims.empty() && r.dims.back() + 1 < r.x.rank() &&
          r.dims.back() - r.dims.front() + 1 == static_cast<int64_t>(r.dims.size()) &&
@@ -80,17 +85,13 @@ std::optional<Val> sum_on_host(LowerContext& c, const Reduction& r) {
   if (r.x.numel() == 0) {
     return std::nullopt;
   }
-  if (is_along_columns_of_each(r)) {
+  if (is_along_columns(r)) {
     const int64_t columns = product(Ints(r.x.dims()).slice(r.dims.back() + 1));
     if (std::optional<Val> rows = matrix_for_host(c, r.x, columns)) {
       const TensorType sums{DType::Float, {r.x.numel() / r.count}};
       const Vals found =
           c.b.custom_call(kColumnSumsTarget, {*rows}, {sums}, "", /*may_fail=*/false);
-      Dims kept;
-      for (int64_t dim : r.kept) {
-        kept.push_back(r.x.dim(dim));
-      }
-      return c.b.reshape(found[0], kept);
+      return c.b.reshape(found[0], kept_sizes(r));
     }
   }
   return sum_of_rows_on_host(c, r, kRowSumsTarget);
@@ -103,13 +104,12 @@ Val mean_of(LowerContext& c, const Reduction& r) {
 // Of rows, then of all that are taken together: as many numbers each.
 std::optional<Moments> moments_on_host(LowerContext& c, const Reduction& r) {
   Builder& b = c.b;
-  if (is_along_columns(r) && r.x.numel() > 0) {
+  if (is_along_columns(r) && r.dims.front() == 0 && r.x.numel() > 0) {
     if (std::optional<Val> matrix = matrix_for_host(c, r.x, r.x.numel() / r.count)) {
       const TensorType type{DType::Float, {matrix->dim(1)}};
       const Vals found =
           b.custom_call(kColumnMomentsTarget, {*matrix}, {type, type}, "", /*may_fail=*/false);
-      const Ints kept = Ints(r.x.dims()).slice(r.dims.size());
-      return Moments{b.reshape(found[0], kept), b.reshape(found[1], kept)};
+      return Moments{b.reshape(found[0], kept_sizes(r)), b.reshape(found[1], kept_sizes(r))};
     }
   }
   const size_t behind = count_behind(r);
