@@ -57,6 +57,10 @@ def module(name: str, make_module: Callable[[], torch.nn.Module], shape: tuple[i
 case("linear 1024x256x1024", F.linear, (1024, 256), (1024, 256))
 case("linear 16x4096x4096", F.linear, (16, 4096), (4096, 4096))
 case("linear 1x4096x4096", F.linear, (1, 4096), (4096, 4096))
+case("linear 1x512x1376", F.linear, (1, 512), (1376, 512))
+case("linear 4x4096x4096", F.linear, (4, 4096), (4096, 4096))
+case("matmul 1x4096x4096", torch.matmul, (1, 4096), (4096, 4096))
+case("matmul 4096x4096x1", torch.matmul, (4096, 4096), (4096,))
 case("matmul 1024", torch.matmul, (1024, 1024), (1024, 1024))
 case("bmm 32x128x64x128", torch.bmm, (32, 128, 64), (32, 64, 128))
 case("einsum bhid,bhjd", lambda a, b: torch.einsum("bhid,bhjd->bhij", a, b),

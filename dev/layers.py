@@ -74,6 +74,8 @@ def problems_of(path: Path) -> list[str]:
         found.append(f"{path}: {text.count(chr(10))} lines, more than {MAX_LINES}")
     if path.parts[0] != "src":
         return found
+    if "at::parallel_for(" in text:
+        found.append(f"{path}: at::parallel_for() has one thread here; use run_in_team()")
     layer = path.parts[1]
     for included in re.findall(r'#include "(\w+)/', text):
         if included in LAYERS and LAYERS.index(included) < LAYERS.index(layer):

@@ -89,7 +89,14 @@ def test_weights_are_not_copied_for_a_few_rows() -> None:
     torch.testing.assert_close(graph(x, w).cpu(), F.linear(x.cpu(), w.cpu()))
 
 
-LONG = [(512, 128, 96), (96, 128, 512), (64, 512, 512), (1, 512, 520), (4, 1376, 512)]
+LONG = [
+    (512, 128, 96),
+    (520, 260, 24),
+    (96, 128, 512),
+    (64, 512, 512),
+    (1, 512, 520),
+    (4, 1376, 512),
+]
 
 
 @pytest.mark.parametrize(
@@ -113,6 +120,9 @@ def test_long_products_in_programs(
         lambda a, b: torch.bmm(a.expand(3, rows, inner), b.expand(3, inner, columns)),
         lambda a, b: torch.baddbmm(a.new_ones(3, rows, 1), a.expand(3, rows, inner),
                                    b.expand(3, inner, columns)),
+        lambda a, b: torch.mv(a, b[:, 1 % columns]),
+        lambda a, b: torch.addmv(a.new_ones(rows), a, b[:, 0], beta=0.5, alpha=2),
+        lambda a, b: torch.mm(a, b[:, :5]),
     ):  # fmt: skip
         product = function(x.to("xla")[:, ::2], y.to("xla").t())
         torch.testing.assert_close(product.cpu(), function(x[:, ::2], y.t()))

@@ -3,6 +3,7 @@
 #include "host_ops/batch_norm.h"
 #include "host_ops/divide_elements.h"
 #include "host_ops/kernel_call.h"
+#include "host_ops/product.h"
 #include "host_ops/row_norm.h"
 
 #include <ATen/native/ConvUtils.h>
@@ -261,24 +262,28 @@ bool divides_by_rows(const at::Tensor& left, const at::Tensor& right, int64_t th
   return dense_rows ? rows >= columns : rows < columns;
 }
 
-// mm(self, mat2), addmm(self, mat1, mat2, beta, alpha), and the same in batches: batches, rows or
-// columns. `first`: the left factor.
+// mm(self, mat2), addmm(self, mat1, mat2, beta, alpha), the same in batches, and with a vector:
+// batches, rows or columns. `first`: the left factor.
 std::vector<CallPiece> divide_product(const Stack& arguments, size_t first, int64_t threads) {
   const at::Tensor &left = arguments[first].toTensor(), &right = arguments[first + 1].toTensor();
-  const int64_t rank = left.dim(), rows = left.size(rank - 2), columns = right.size(rank - 1);
-  // A few rows read a whole matrix for little work.
-  const bool few_rows = rank == 2 && rows < 8;
-  if (left.numel() * columns < (few_rows ? kWorthwhile / 4 : kWorthwhile)) {
+  const bool is_vector = right.dim() == 1;
+  const int64_t rank = left.dim(), rows = left.size(rank - 2);
+  const int64_t columns = is_vector ? 1 : right.size(rank - 1);
+  constexpr int64_t kWorthwhileOfFew = 1 << 17;
+  const bool few_rows = are_of_few_rows(left, right);
+  if (left.numel() * columns < (few_rows ? kWorthwhileOfFew : kWorthwhile)) {
     return {};
   }
   constexpr int64_t kGrain = 16;
   const bool batches = rank == 3 && left.size(0) >= threads;
-  const bool by_rows = divides_by_rows(left, right, threads);
+  const bool by_rows = is_vector || divides_by_rows(left, right, threads);
   const int64_t dim = batches ? 0 : by_rows ? rank - 2 : rank - 1;
   std::vector<CallPiece> pieces;
   for (Range range : batches ? ranges(left.size(0), threads)
                              : ranges(by_rows ? rows : columns, threads, kGrain)) {
-    CallPiece piece{arguments, {{0, dim, range.start, range.length}}};
+    CallPiece piece{arguments,
+                    {{0, dim, range.start, range.length}},
+                    few_rows ? &write_product_of_few_rows : nullptr};
     if (batches || by_rows) {
       piece.arguments[first] = narrowed(arguments[first], dim, range);
     }
@@ -286,7 +291,7 @@ std::vector<CallPiece> divide_product(const Stack& arguments, size_t first, int6
       piece.arguments[first + 1] = narrowed(arguments[first + 1], dim, range);
     }
     if (first > 0) {
-      piece.arguments[0] = narrowed_summand(arguments[0], rank - dim, range);
+      piece.arguments[0] = narrowed_summand(arguments[0], is_vector ? 1 : rank - dim, range);
     }
     pieces.push_back(std::move(piece));
   }
@@ -365,10 +370,8 @@ std::vector<CallPiece> divide(const c10::OperatorHandle& op, const Stack& argume
     pieces = divide_convolution(arguments, threads);
   } else if (name == "aten::convolution_backward") {
     pieces = divide_convolution_backward(arguments, threads);
-  } else if (name == "aten::mm" || name == "aten::bmm") {
-    pieces = divide_product(arguments, 0, threads);
-  } else if (name == "aten::addmm" || name == "aten::baddbmm") {
-    pieces = divide_product(arguments, 1, threads);
+  } else if (const auto first = position_of_factors(op)) {
+    pieces = divide_product(arguments, *first, threads);
   } else if (is_resizing(name)) {
     pieces = divide_resizing(op, arguments, threads);
   } else if (name == "aten::_scaled_dot_product_flash_attention_for_cpu") {

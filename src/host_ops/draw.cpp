@@ -2,9 +2,9 @@
 
 #include "base/error.h"
 #include "host_ops/philox.h"
+#include "host_ops/team.h"
 #include "lower/random_range.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/complex.h>
@@ -158,7 +158,7 @@ class Draw {
     auto words = std::make_unique_for_overwrite<Word[]>(static_cast<size_t>(count));
     bits_.draw(words.get(), static_cast<size_t>(count));
     auto* values = static_cast<Float*>(result.mutable_data_ptr());
-    at::parallel_for(0, count, 1 << 15, [&](int64_t begin, int64_t end) {
+    run_in_team(count, 1 << 15, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         values[i] = (static_cast<Float>(words[i] >> shift_right) + shift) * unit;
       }

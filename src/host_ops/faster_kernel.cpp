@@ -1,13 +1,20 @@
 #include "host_ops/faster_kernel.h"
 
 #include "base/processor.h"
+#include "host_ops/kernel_call.h"
 #include "host_ops/own_pool.h"
+#include "host_ops/product.h"
+#include "host_ops/team.h"
+#include "ir/few_rows.h"
 
 #include <ATen/ATen.h>
 #include <ATen/ExpandUtils.h>
+#include <ATen/Parallel.h>
+#include <c10/core/GradMode.h>
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -31,6 +38,8 @@ namespace {
 constexpr std::array kKernels = {
     FasterKernel{"aten::mm", 0},
     FasterKernel{"aten::bmm", 0},
+    FasterKernel{"aten::mv", 0},
+    FasterKernel{"aten::addmv", 1},
     FasterKernel{"aten::addmm", 1},
     FasterKernel{"aten::baddbmm", 1},
     FasterKernel{"aten::convolution"},
@@ -89,13 +98,27 @@ void call_in_32_bits(const c10::OperatorHandle& op, Stack& stack) {
   op.callBoxed(&stack);
 }
 
-// A large product, a vocabulary's for instance, is computed in parts: whole factors in 32 bits
-// would take twice the memory of the weights.
-class ProductInParts {
+// Of few rows, or in 32 bits. There a large product, a vocabulary's for instance, is computed in
+// parts: whole factors in 32 bits would take twice the memory of the weights.
+class Product {
  public:
-  ProductInParts(const c10::OperatorHandle& op, int left)
-      : op_(op), left_(static_cast<size_t>(left)) {}
+  Product(const c10::OperatorHandle& op, const FasterKernel& kernel)
+      : op_(op), kernel_(kernel), left_(static_cast<size_t>(kernel.left)) {}
 
+  // None: the operator's kernel is to be called.
+  std::optional<Tensor> run(const Stack& arguments) const {
+    if (is_of_few_rows(arguments) && takes_summand(arguments)) {
+      return run_few_rows(arguments);
+    }
+    if (is_faster_widened(kernel_, arguments) && !is_small(arguments) && is_valid(arguments)) {
+      Tensor result = empty_result(arguments);
+      write(arguments, result);
+      return result;
+    }
+    return std::nullopt;
+  }
+
+ private:
   bool is_small(const Stack& arguments) const {
     constexpr int64_t kNumbers = 1 << 24;
     const Tensor &x = left_factor(arguments), &y = right_factor(arguments);
@@ -106,26 +129,56 @@ class ProductInParts {
   bool is_valid(const Stack& arguments) const {
     const Tensor &x = left_factor(arguments), &y = right_factor(arguments);
     return x.size(-1) == y.size(-2) && (x.dim() == 2 || x.size(0) == y.size(0)) &&
-           (left_ == 0 ||
-            at::is_expandable_to(arguments[0].toTensor().sizes(), result_sizes(x, y)));
+           takes_summand(arguments);
+  }
+  bool takes_summand(const Stack& arguments) const {
+    return left_ == 0 ||
+           at::is_expandable_to(arguments[0].toTensor().sizes(),
+                                result_sizes(left_factor(arguments), right_factor(arguments)));
   }
 
-  Tensor run(const Stack& arguments) const {
-    const Tensor& x = left_factor(arguments);
-    Tensor result = at::empty(result_sizes(x, right_factor(arguments)), x.options());
-    write(arguments, result);
+  bool is_of_few_rows(const Stack& arguments) const {
+    const at::ScalarType dtype = left_factor(arguments).scalar_type();
+    // In 32 bits training keeps the bits of PyTorch's kernels.
+    return (dtype != at::kFloat || !at::GradMode::is_enabled()) &&
+           are_of_few_rows(left_factor(arguments), right_factor(arguments)) &&
+           all_are(dtype, arguments);
+  }
+
+  // With PyTorch's threads.
+  Tensor run_few_rows(const Stack& arguments) const {
+    Tensor result = empty_result(arguments);
+    const std::vector<CallPiece> pieces = divide(op_, arguments, at::get_num_threads());
+    if (pieces.empty()) {
+      write_product_of_few_rows(arguments, result);
+      return result;
+    }
+    run_in_team(static_cast<int64_t>(pieces.size()), 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const CallPiece& piece = pieces[static_cast<size_t>(i)];
+        const auto& [index, dim, start, length] = piece.parts[0];
+        write_product_of_few_rows(piece.arguments, narrowed(result, dim, start, length));
+      }
+    });
     return result;
   }
 
- private:
   const Tensor& left_factor(const Stack& arguments) const { return arguments[left_].toTensor(); }
   const Tensor& right_factor(const Stack& arguments) const {
     return arguments[left_ + 1].toTensor();
   }
 
+  Tensor empty_result(const Stack& arguments) const {
+    const Tensor& x = left_factor(arguments);
+    return at::empty(result_sizes(x, right_factor(arguments)), x.options());
+  }
+
   static std::vector<int64_t> result_sizes(const Tensor& x, const Tensor& y) {
     std::vector<int64_t> sizes = x.sizes().vec();
-    sizes.back() = y.size(-1);
+    sizes.pop_back();
+    if (y.dim() > 1) {
+      sizes.push_back(y.size(-1));
+    }
     return sizes;
   }
 
@@ -167,6 +220,7 @@ class ProductInParts {
   }
 
   const c10::OperatorHandle& op_;
+  const FasterKernel& kernel_;
   const size_t left_;
 };
 
@@ -186,23 +240,28 @@ const FasterKernel* faster_kernel(const c10::OperatorHandle& op) {
 }
 
 bool may_be_faster(const FasterKernel& kernel, const at::TensorBase& tensor) {
-  return kernel.pool ? tensor.numel() >= kFewForOwnPool : is_better_widened(tensor.scalar_type());
+  if (kernel.pool) {
+    return tensor.numel() >= kFewForOwnPool;
+  }
+  const bool large_factor = kernel.left >= 0 && tensor.numel() >= kLargeFactor;
+  return large_factor || is_better_widened(tensor.scalar_type());
 }
 
 bool call_faster(const c10::OperatorHandle& op, const FasterKernel* kernel, Stack& stack) {
   if (kernel != nullptr && kernel->pool) {
     return call_own_pool(op, stack);
   }
-  if (kernel == nullptr || !is_faster_widened(*kernel, stack)) {
+  if (kernel == nullptr) {
     return false;
   }
   if (kernel->left >= 0) {
-    const ProductInParts product(op, kernel->left);
-    if (!product.is_small(stack) && product.is_valid(stack)) {
-      Tensor result = product.run(stack);
-      stack.assign(1, std::move(result));
+    if (std::optional<Tensor> product = Product(op, *kernel).run(stack)) {
+      stack.assign(1, *std::move(product));
       return true;
     }
+  }
+  if (!is_faster_widened(*kernel, stack)) {
+    return false;
   }
   const at::ScalarType dtype = dtype_of(stack);
   call_in_32_bits(op, stack);

@@ -1,7 +1,8 @@
 // PyTorch's kernels, or what computes the same in less time. Products, convolutions and attention
 // of 16-bit floats take up to a hundred times as long as those of 32 bits where the processor has
-// no instructions for them: there they are called in 32 bits, and their results rounded. Pools of
-// images are ours (own_pool.h). Thread-safe.
+// no instructions for them: there they are called in 32 bits, and their results rounded. Products
+// of few rows (few_rows.h; of 32 bits where no gradients are wanted) and pools of images
+// (own_pool.h) are ours. Thread-safe.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>

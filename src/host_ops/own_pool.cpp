@@ -4,6 +4,7 @@
 #include "host_ops/kernel_call.h"
 #include "host_ops/lanes.h"
 #include "host_ops/max_pool.h"
+#include "host_ops/team.h"
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
@@ -110,7 +111,7 @@ bool call_own_pool(const c10::OperatorHandle& op, Stack& stack) {
   }
   const std::vector<Tensor> results = results_of(op, stack);
   const std::vector<CallPiece> pieces = divided(*pool, stack, at::get_num_threads());
-  at::parallel_for(0, static_cast<int64_t>(pieces.size()), 1, [&](int64_t begin, int64_t end) {
+  run_in_team(static_cast<int64_t>(pieces.size()), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const CallPiece& piece = pieces[static_cast<size_t>(i)];
       std::vector<Tensor> parts;

@@ -1,6 +1,6 @@
 #include "host_ops/philox.h"
 
-#include <ATen/Parallel.h>
+#include "host_ops/team.h"
 
 #include <algorithm>
 #include <array>
@@ -136,7 +136,7 @@ uint64_t philox_counter(uint64_t counter, size_t words) {
 void Philox::draw(uint32_t* bits, size_t count) {
   constexpr int64_t kGrain = 1 << 14;  // words, a multiple of a block's
   const auto grains = static_cast<int64_t>((count + kGrain - 1) / kGrain);
-  at::parallel_for(0, grains, 1, [&](int64_t begin, int64_t end) {
+  run_in_team(grains, 1, [&](int64_t begin, int64_t end) {
     const auto words_end = std::min(static_cast<size_t>(end * kGrain), count);
     philox_words(state_, static_cast<size_t>(begin * kGrain), words_end, bits);
   });

@@ -2,11 +2,11 @@
 
 #include "host_ops/faster_kernel.h"
 #include "host_ops/product.h"
+#include "host_ops/team.h"
 
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
 #include <ATen/OpMathType.h>
-#include <ATen/Parallel.h>
 
 #include <algorithm>
 #include <vector>
@@ -43,7 +43,7 @@ Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias) {
     Tensor result = bias.defined()
                         ? bias.expand({rows, columns}).clone(at::MemoryFormat::Contiguous)
                         : at::empty({rows, columns}, input.options());
-    if (multiply_by_onednn(input, weight.t(), result, bias.defined() ? 1 : 0)) {
+    if (multiply(input, weight.t(), result, bias.defined() ? 1 : 0)) {
       return result;
     }
   }
@@ -53,7 +53,7 @@ Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias) {
 // Of gradients, whose bits are no composition's.
 Tensor product(const Tensor& x, const Tensor& y) {
   Tensor result = at::empty({x.size(0), y.size(1)}, x.options());
-  return multiply_by_onednn(x, y, result) ? result : at::mm_out(result, x, y);
+  return multiply(x, y, result) ? result : at::mm_out(result, x, y);
 }
 
 // ---- Forward: the operators of PyTorch's composition, in its order ------------------------------
@@ -245,14 +245,14 @@ class Backward {
       if (of_output_.defined()) {
         state.add_(step->of(of_output_));
       }
-      at::parallel_for(0, step->rows, grain, [&](int64_t begin, int64_t end) {
+      run_in_team(step->rows, grain, [&](int64_t begin, int64_t end) {
         for (int64_t row = begin; row < end; ++row) {
           run_row<T>(*step, row);
         }
       });
       const Tensor of_hidden = step->of(of_hidden_);
       const float beta = layer_.cell == RecurrentCell::Gru ? 1 : 0;  // what goes past the product
-      if (!multiply_by_onednn(of_hidden, layer_.w_hh, state, beta)) {
+      if (!multiply(of_hidden, layer_.w_hh, state, beta)) {
         state.addmm_(of_hidden, layer_.w_hh, beta);
       }
     }

@@ -224,7 +224,7 @@ struct Blocks {
       : parts(number_of_parts),
         rows(matrix.rows / parts),
         columns(matrix.columns),
-        length(std::max(kFewestRows, kNumbers / columns)),
+        length(std::clamp(kNumbers / columns, kFewestRows, kMostRows)),
         of_part((rows + length - 1) / length) {}
 
   // `run` of (block, its first number, its rows).
@@ -241,7 +241,8 @@ struct Blocks {
   int64_t rows_of(int64_t within) const { return std::min(length, rows - within * length); }
   std::vector<float> sums() const { return std::vector<float>(parts * of_part * columns, 0.0f); }
 
-  static constexpr int64_t kFewestRows = 128, kNumbers = 1 << 15;
+  // More rows would add up too many roundings.
+  static constexpr int64_t kFewestRows = 128, kMostRows = 512, kNumbers = 1 << 15;
   const int64_t parts, rows, columns, length, of_part;
 };
 

@@ -1,5 +1,6 @@
 // Matrix products. Operands are 2-D, or 3-D with one batch dimension: PyTorch has folded the rest.
 #include "base/processor.h"
+#include "ir/few_rows.h"
 #include "lower/activation.h"
 #include "lower/reduction.h"
 
@@ -44,6 +45,13 @@ int64_t multiplications(LowerContext& c, size_t first, size_t second) {
   return x != nullptr && y != nullptr ? x->numel() * y->sizes.back() : 0;
 }
 
+bool is_of_few(LowerContext& c, size_t first, size_t second) {
+  const Window *x = c.window(first), *y = c.window(second);
+  return x != nullptr && y != nullptr && x->dtype == y->dtype &&
+         few_of_product(x->dtype, Factor::of(x->sizes, x->strides),
+                        Factor::of(y->sizes, y->strides)) != Few::Neither;
+}
+
 // MKL's and oneDNN's kernels, divided among XLA's threads, are the faster ones but for what is
 // small ("Products" in docs/performance.md).
 bool better_on_host(LowerContext& c, size_t first, size_t second) {
@@ -52,6 +60,9 @@ bool better_on_host(LowerContext& c, size_t first, size_t second) {
   const Window* x = c.window(first);
   if (!c.prefers_host() || x == nullptr || x->dtype != c.output(0).dtype) {
     return false;
+  }
+  if (is_of_few(c, first, second)) {
+    return true;
   }
   switch (x->dtype) {
     case DType::BFloat16:
@@ -137,7 +148,14 @@ void lower_added_product(LowerContext& c) {
   }
 }
 
-void lower_mv(LowerContext& c) { c.set(0, matrix_vector(c, c.tensor(0), c.tensor(1))); }
+void lower_mv(LowerContext& c) {
+  if (c.prefers_host() && is_of_few(c, 0, 1)) {
+    c.call_host();
+  } else {
+    c.set(0, matrix_vector(c, c.tensor(0), c.tensor(1)));
+  }
+}
+
 void lower_dot(LowerContext& c) { c.set(0, inner_product(c, c.tensor(0), c.tensor(1))); }
 
 void lower_vdot(LowerContext& c) {
@@ -145,6 +163,10 @@ void lower_vdot(LowerContext& c) {
 }
 
 void lower_addmv(LowerContext& c) {
+  if (c.prefers_host() && is_of_few(c, 1, 2)) {
+    c.call_host();
+    return;
+  }
   add_product(c, matrix_vector(c, c.tensor(1), c.tensor(2)), 3, 4);
 }
 
