@@ -27,12 +27,15 @@ struct OwnPool {
   // and the steps.
   size_t images;
   size_t results;
+  int64_t most_step;  // farther apart they have few numbers in common: PyTorch's is as fast
 };
 
+constexpr int64_t kAnyStep = std::numeric_limits<int64_t>::max();
+
 constexpr std::array kPools = {
-    OwnPool{"aten::max_pool2d_with_indices", &write_max_pool, 1, 2},
-    OwnPool{"aten::avg_pool2d", &write_avg_pool, 1, 1},
-    OwnPool{"aten::avg_pool2d_backward", &write_avg_pool_gradient, 2, 1}};
+    OwnPool{"aten::max_pool2d_with_indices", &write_max_pool, 1, 2, kAnyStep},
+    OwnPool{"aten::avg_pool2d", &write_avg_pool, 1, 1, 4},
+    OwnPool{"aten::avg_pool2d_backward", &write_avg_pool_gradient, 2, 1, 3}};
 
 bool takes(const Tensor& images, at::ScalarType dtype, int64_t dims) {
   constexpr int64_t kMostPixels = std::numeric_limits<int32_t>::max() / 2;
@@ -63,8 +66,9 @@ const OwnPool* own_pool(const c10::OperatorHandle& op, const Stack& arguments) {
       return nullptr;
     }
   }
-  const bool is_worth_it = pooled.numel() >= kFewForOwnPool &&
-                           pooled.size(-1) >= kFewWindows * step_of(*pool, arguments);
+  const int64_t step = step_of(*pool, arguments);
+  const bool is_worth_it = pooled.numel() >= kFewForOwnPool && step <= pool->most_step &&
+                           pooled.size(-1) >= kFewWindows * step;
   return is_worth_it ? pool : nullptr;
 }
 
