@@ -497,6 +497,27 @@ def test_one_program_per_kind_of_call(counters: Counters) -> None:
 
 
 @of_host_memory
+@pytest.mark.parametrize("zeros", [0, 1, 2])
+@pytest.mark.parametrize(
+    "function",
+    [lambda x: x.cumprod(1), lambda x: x.prod(), lambda x: x.prod(0), lambda x: x.max()],
+    ids=["cumprod", "prod", "prod along", "max"],
+)
+def test_gradients_that_look_at_values_are_pytorchs(
+    function: Callable[[torch.Tensor], torch.Tensor], zeros: int
+) -> None:
+    """Recorded, they look at none; here nothing is lost by it."""
+
+    def gradient(device: torch.device) -> torch.Tensor:
+        x = torch.arange(2.0, 14.0).view(3, 4) / 7
+        x.view(-1)[1 : 1 + 2 * zeros : 2] = 0
+        x = x.to(device).requires_grad_()
+        return torch.autograd.grad(function(x).sum(), x)[0]
+
+    both(gradient)
+
+
+@of_host_memory
 @pytest.mark.parametrize("file", ["test_eager.py", "test_compile.py"])
 def test_the_same_with_programs(file: str) -> None:
     done = subprocess.run(

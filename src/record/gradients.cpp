@@ -1,6 +1,7 @@
 // Gradients, and a loss, whose formulas in PyTorch read a value on the host (is the maximum NaN? is
 // a factor zero?): the same without a read, so that a step neither cuts the graph nor fails in a
 // trace.
+#include "eager/mode.h"
 #include "record/registration.h"
 #include "record/transformed.h"
 #include "trace/tensor.h"
@@ -187,33 +188,39 @@ decltype(auto) with_its_own_gradient(c10::DispatchKeySet keys, Arguments&&... ar
   return Operator::redispatch(own, std::forward<Arguments>(arguments)...);
 }
 
+// Eager mode's values are there: PyTorch's formulas do less where they find no zero, or one
+// maximum.
+bool may_read(const Tensor& input) {
+  return is_transformed(input) || eager::mode() == eager::Mode::Host;
+}
+
 template <Tensor (*kOperator)(const Tensor&), typename Operator>
 Tensor chosen(c10::DispatchKeySet keys, const Tensor& input) {
-  return is_transformed(input) ? with_its_own_gradient<Operator>(keys, input)
-                               : Chosen<kOperator>::apply(input);
+  return may_read(input) ? with_its_own_gradient<Operator>(keys, input)
+                         : Chosen<kOperator>::apply(input);
 }
 
 Tensor prod(c10::DispatchKeySet keys, const Tensor& input, std::optional<at::ScalarType> dtype) {
-  return is_transformed(input) ? with_its_own_gradient<at::_ops::prod>(keys, input, dtype)
-                               : Product::apply(input, dtype);
+  return may_read(input) ? with_its_own_gradient<at::_ops::prod>(keys, input, dtype)
+                         : Product::apply(input, dtype);
 }
 
 Tensor prod_along(c10::DispatchKeySet keys, const Tensor& input, int64_t dim, bool keepdim,
                   std::optional<at::ScalarType> dtype) {
-  return is_transformed(input)
+  return may_read(input)
              ? with_its_own_gradient<at::_ops::prod_dim_int>(keys, input, dim, keepdim, dtype)
              : ProductAlong::apply(input, dim, keepdim, dtype);
 }
 
 Tensor cumprod(c10::DispatchKeySet keys, const Tensor& input, int64_t dim,
                std::optional<at::ScalarType> dtype) {
-  return is_transformed(input) ? with_its_own_gradient<at::_ops::cumprod>(keys, input, dim, dtype)
-                               : CumulativeProduct::apply(input, dim, dtype);
+  return may_read(input) ? with_its_own_gradient<at::_ops::cumprod>(keys, input, dim, dtype)
+                         : CumulativeProduct::apply(input, dim, dtype);
 }
 
 Tensor& cumprod_(c10::DispatchKeySet keys, Tensor& self, int64_t dim,
                  std::optional<at::ScalarType> dtype) {
-  if (dtype || !at::GradMode::is_enabled() || !self.requires_grad() || is_transformed(self)) {
+  if (dtype || !at::GradMode::is_enabled() || !self.requires_grad() || may_read(self)) {
     with_its_own_gradient<at::_ops::cumprod_>(keys, self, dim, dtype);
     return self;
   }
