@@ -5,6 +5,7 @@
 #include "host_ops/kernel_call.h"
 #include "host_ops/product.h"
 #include "host_ops/row_norm.h"
+#include "host_ops/team.h"
 
 #include <ATen/native/ConvUtils.h>
 
@@ -43,6 +44,19 @@ std::vector<CallPiece> pieces_along(int64_t dim, const torch::jit::Stack& argume
     pieces.push_back(std::move(piece));
   }
   return pieces;
+}
+
+void run_in_team(c10::ArrayRef<CallPiece> pieces, c10::ArrayRef<at::Tensor> results) {
+  run_in_team(static_cast<int64_t>(pieces.size()), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const CallPiece& piece = pieces[static_cast<size_t>(i)];
+      std::vector<at::Tensor> parts;
+      for (const CallPiece::Part& part : piece.parts) {
+        parts.push_back(narrowed(results[part.result], part.dim, part.start, part.length));
+      }
+      piece.kernel(piece.arguments, parts);
+    }
+  });
 }
 
 namespace {
@@ -269,9 +283,8 @@ std::vector<CallPiece> divide_product(const Stack& arguments, size_t first, int6
   const bool is_vector = right.dim() == 1;
   const int64_t rank = left.dim(), rows = left.size(rank - 2);
   const int64_t columns = is_vector ? 1 : right.size(rank - 1);
-  constexpr int64_t kWorthwhileOfFew = 1 << 17;
-  const bool few_rows = are_of_few_rows(left, right);
-  if (left.numel() * columns < (few_rows ? kWorthwhileOfFew : kWorthwhile)) {
+  const bool few_rows = are_of_few_rows(left, right);  // of a large matrix
+  if (!few_rows && left.numel() * columns < kWorthwhile) {
     return {};
   }
   constexpr int64_t kGrain = 16;

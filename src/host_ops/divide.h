@@ -36,6 +36,9 @@ std::vector<CallPiece> pieces_along(int64_t dim, const torch::jit::Stack& argume
                                     c10::ArrayRef<size_t> divided, int64_t threads,
                                     CallPiece::Kernel kernel = nullptr, size_t results = 1);
 
+// Pieces that kernels of ours compute, on the threads that PyTorch's kernels have here.
+void run_in_team(c10::ArrayRef<CallPiece> pieces, c10::ArrayRef<at::Tensor> results);
+
 // The call as pieces for so many threads; empty if it is better not divided.
 std::vector<CallPiece> divide(const c10::OperatorHandle& op, const torch::jit::Stack& arguments,
                               int64_t threads);

@@ -1,10 +1,8 @@
 #include "host_ops/faster_kernel.h"
 
 #include "base/processor.h"
-#include "host_ops/kernel_call.h"
 #include "host_ops/own_pool.h"
 #include "host_ops/product.h"
-#include "host_ops/team.h"
 #include "ir/few_rows.h"
 
 #include <ATen/ATen.h>
@@ -153,13 +151,7 @@ class Product {
       write_product_of_few_rows(arguments, result);
       return result;
     }
-    run_in_team(static_cast<int64_t>(pieces.size()), 1, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const CallPiece& piece = pieces[static_cast<size_t>(i)];
-        const auto& [index, dim, start, length] = piece.parts[0];
-        write_product_of_few_rows(piece.arguments, narrowed(result, dim, start, length));
-      }
-    });
+    run_in_team(pieces, result);
     return result;
   }
 
@@ -248,11 +240,11 @@ bool may_be_faster(const FasterKernel& kernel, const at::TensorBase& tensor) {
 }
 
 bool call_faster(const c10::OperatorHandle& op, const FasterKernel* kernel, Stack& stack) {
-  if (kernel != nullptr && kernel->pool) {
-    return call_own_pool(op, stack);
-  }
   if (kernel == nullptr) {
     return false;
+  }
+  if (kernel->pool) {
+    return call_own_pool(op, stack);
   }
   if (kernel->left >= 0) {
     if (std::optional<Tensor> product = Product(op, *kernel).run(stack)) {

@@ -1,10 +1,8 @@
 #include "host_ops/own_pool.h"
 
 #include "host_ops/avg_pool.h"
-#include "host_ops/kernel_call.h"
 #include "host_ops/lanes.h"
 #include "host_ops/max_pool.h"
-#include "host_ops/team.h"
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
@@ -115,16 +113,7 @@ bool call_own_pool(const c10::OperatorHandle& op, Stack& stack) {
   }
   const std::vector<Tensor> results = results_of(op, stack);
   const std::vector<CallPiece> pieces = divided(*pool, stack, at::get_num_threads());
-  run_in_team(static_cast<int64_t>(pieces.size()), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const CallPiece& piece = pieces[static_cast<size_t>(i)];
-      std::vector<Tensor> parts;
-      for (const CallPiece::Part& part : piece.parts) {
-        parts.push_back(narrowed(results[part.result], part.dim, part.start, part.length));
-      }
-      piece.kernel(piece.arguments, parts);
-    }
-  });
+  run_in_team(pieces, results);
   stack.assign(results.begin(), results.end());
   return true;
 }

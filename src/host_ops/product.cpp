@@ -43,6 +43,12 @@ at::Tensor in_its_order(const at::Tensor& matrices) {
   return transposed ? matrices.mT().contiguous().mT() : matrices;
 }
 
+void multiply_by_onednn(const at::Tensor& x, const at::Tensor& y, const at::Tensor& result,
+                        float beta, float alpha) {
+  PlainDispatch guard;
+  at::native::mkldnn_matmul(in_its_order(x), in_its_order(y), result, beta, alpha);
+}
+
 bool fit(const at::Tensor& x, const at::Tensor& y) {
   if (x.dim() == 2 && y.dim() == 1) {
     return x.size(1) == y.size(0);
@@ -83,12 +89,22 @@ void multiply_few(const at::Tensor& x, const at::Tensor& y, const at::Tensor& re
   }
 }
 
-// What the product is added to: `beta` of it is wanted.
-void copy_summand(const at::Tensor& summand, float beta, const at::Tensor& result) {
-  if (beta != 0) {
-    PlainDispatch guard;
-    result.copy_(summand.expand_as(result));
+// How much of what is in the result, and of the product, is wanted.
+struct Scales {
+  float beta = 0, alpha = 1;
+};
+
+// What the product is added to, if anything, is put into the result.
+Scales begin_sum(const torch::jit::Stack& arguments, size_t first, const at::Tensor& result) {
+  if (first == 0) {
+    return {};
   }
+  const Scales scales{arguments[3].toScalar().toFloat(), arguments[4].toScalar().toFloat()};
+  if (scales.beta != 0) {
+    PlainDispatch guard;
+    result.copy_(arguments[0].toTensor().expand_as(result));
+  }
+  return scales;
 }
 
 // One product instead of one for each batch, where all batches have the same right factor: weights
@@ -121,19 +137,14 @@ std::optional<size_t> position_of_factors(const c10::OperatorHandle& op) {
 
 bool are_of_few_rows(const at::Tensor& x, const at::Tensor& y) {
   return x.scalar_type() == y.scalar_type() && fit(x, y) &&
-         few_of_product(x.scalar_type(), Factor::of(x.sizes(), x.strides()),
-                        Factor::of(y.sizes(), y.strides())) != Few::Neither;
+         is_of_few(x.scalar_type(), Factor::of(x.sizes(), x.strides()),
+                   Factor::of(y.sizes(), y.strides()));
 }
 
 void write_product_of_few_rows(const torch::jit::Stack& arguments,
                                c10::ArrayRef<at::Tensor> result) {
   const size_t first = arguments.size() == 2 ? 0 : 1;
-  float beta = 0, alpha = 1;
-  if (first == 1) {
-    beta = arguments[3].toScalar().toFloat();
-    alpha = arguments[4].toScalar().toFloat();
-    copy_summand(arguments[0].toTensor(), beta, result[0]);
-  }
+  const auto [beta, alpha] = begin_sum(arguments, first, result[0]);
   multiply_few(arguments[first].toTensor(), arguments[first + 1].toTensor(), result[0], beta,
                alpha);
 }
@@ -151,8 +162,7 @@ bool multiply(const at::Tensor& x, const at::Tensor& y, const at::Tensor& result
   if (!is_for_onednn(x, y)) {
     return false;
   }
-  PlainDispatch guard;
-  at::native::mkldnn_matmul(in_its_order(x), in_its_order(y), result, beta, alpha);
+  multiply_by_onednn(x, y, result, beta, alpha);
   return true;
 }
 
@@ -163,15 +173,19 @@ bool multiply_faster(const c10::OperatorHandle& op, const torch::jit::Stack& arg
     return false;
   }
   const at::Tensor &x = arguments[*first].toTensor(), &y = arguments[*first + 1].toTensor();
-  if (*first == 0) {
-    return multiply_as_one(x, y, result) || multiply(x, y, result);
+  if (*first == 0 && multiply_as_one(x, y, result)) {
+    return true;
   }
-  if (!are_of_few_rows(x, y) && !is_for_onednn(x, y)) {
+  if (are_of_few_rows(x, y)) {
+    write_product_of_few_rows(arguments, result);
+    return true;
+  }
+  if (!is_for_onednn(x, y)) {
     return false;
   }
-  const float beta = arguments[3].toScalar().toFloat(), alpha = arguments[4].toScalar().toFloat();
-  copy_summand(arguments[0].toTensor(), beta, result);
-  return multiply(x, y, result, beta, alpha);
+  const auto [beta, alpha] = begin_sum(arguments, *first, result);
+  multiply_by_onednn(x, y, result, beta, alpha);
+  return true;
 }
 
 OwnProducts::OwnProducts(bool wanted) : before_(std::exchange(own_products, wanted)) {}

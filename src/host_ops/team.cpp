@@ -46,7 +46,7 @@ struct Work {
 }  // namespace
 
 void run_in_team(int64_t count, int64_t grain, c10::function_ref<void(int64_t, int64_t)> run) {
-  const int64_t most_parts = grain > 0 ? (count + grain - 1) / grain : count;
+  const int64_t most_parts = (count + grain - 1) / grain;
   if (most_parts < 2 || at::get_num_threads() < 2 || at::in_parallel_region() ||
       GOMP_parallel == nullptr) {
     if (count > 0) {

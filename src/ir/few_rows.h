@@ -41,17 +41,11 @@ inline bool is_of_few_rows(c10::ScalarType dtype, const Factor& x, const Factor&
          y.has_dense_lines();
 }
 
-enum class Few : uint8_t { Neither, Rows, Columns };
-
-// What of x @ y is so few that the kernel is better than others.
-inline Few few_of_product(c10::ScalarType dtype, const Factor& x, const Factor& y) {
-  if (dtype != c10::ScalarType::Float && !c10::isReducedFloatingType(dtype)) {
-    return Few::Neither;
-  }
-  if (is_of_few_rows(dtype, x, y)) {
-    return Few::Rows;
-  }
-  return is_of_few_rows(dtype, y.transposed(), x.transposed()) ? Few::Columns : Few::Neither;
+// Whether x @ y has so few rows, or columns, that the kernel is better than others.
+inline bool is_of_few(c10::ScalarType dtype, const Factor& x, const Factor& y) {
+  const bool is_known = dtype == c10::ScalarType::Float || c10::isReducedFloatingType(dtype);
+  return is_known &&
+         (is_of_few_rows(dtype, x, y) || is_of_few_rows(dtype, y.transposed(), x.transposed()));
 }
 
 }  // namespace torch_xla

@@ -45,11 +45,11 @@ int64_t multiplications(LowerContext& c, size_t first, size_t second) {
   return x != nullptr && y != nullptr ? x->numel() * y->sizes.back() : 0;
 }
 
-bool is_of_few(LowerContext& c, size_t first, size_t second) {
+// A kernel of ours reads the matrix as fast as memory gives it.
+bool is_of_few_on_host(LowerContext& c, size_t first, size_t second) {
   const Window *x = c.window(first), *y = c.window(second);
-  return x != nullptr && y != nullptr && x->dtype == y->dtype &&
-         few_of_product(x->dtype, Factor::of(x->sizes, x->strides),
-                        Factor::of(y->sizes, y->strides)) != Few::Neither;
+  return c.prefers_host() && x != nullptr && y != nullptr && x->dtype == y->dtype &&
+         is_of_few(x->dtype, Factor::of(x->sizes, x->strides), Factor::of(y->sizes, y->strides));
 }
 
 // MKL's and oneDNN's kernels, divided among XLA's threads, are the faster ones but for what is
@@ -61,7 +61,7 @@ bool better_on_host(LowerContext& c, size_t first, size_t second) {
   if (!c.prefers_host() || x == nullptr || x->dtype != c.output(0).dtype) {
     return false;
   }
-  if (is_of_few(c, first, second)) {
+  if (is_of_few_on_host(c, first, second)) {
     return true;
   }
   switch (x->dtype) {
@@ -149,7 +149,7 @@ void lower_added_product(LowerContext& c) {
 }
 
 void lower_mv(LowerContext& c) {
-  if (c.prefers_host() && is_of_few(c, 0, 1)) {
+  if (is_of_few_on_host(c, 0, 1)) {
     c.call_host();
   } else {
     c.set(0, matrix_vector(c, c.tensor(0), c.tensor(1)));
@@ -163,7 +163,7 @@ void lower_vdot(LowerContext& c) {
 }
 
 void lower_addmv(LowerContext& c) {
-  if (c.prefers_host() && is_of_few(c, 1, 2)) {
+  if (is_of_few_on_host(c, 1, 2)) {
     c.call_host();
     return;
   }

@@ -190,37 +190,39 @@ decltype(auto) with_its_own_gradient(c10::DispatchKeySet keys, Arguments&&... ar
 
 // Eager mode's values are there: PyTorch's formulas do less where they find no zero, or one
 // maximum.
-bool may_read(const Tensor& input) {
+bool takes_pytorchs_formula(const Tensor& input) {
   return is_transformed(input) || eager::mode() == eager::Mode::Host;
 }
 
 template <Tensor (*kOperator)(const Tensor&), typename Operator>
 Tensor chosen(c10::DispatchKeySet keys, const Tensor& input) {
-  return may_read(input) ? with_its_own_gradient<Operator>(keys, input)
-                         : Chosen<kOperator>::apply(input);
+  return takes_pytorchs_formula(input) ? with_its_own_gradient<Operator>(keys, input)
+                                       : Chosen<kOperator>::apply(input);
 }
 
 Tensor prod(c10::DispatchKeySet keys, const Tensor& input, std::optional<at::ScalarType> dtype) {
-  return may_read(input) ? with_its_own_gradient<at::_ops::prod>(keys, input, dtype)
-                         : Product::apply(input, dtype);
+  return takes_pytorchs_formula(input) ? with_its_own_gradient<at::_ops::prod>(keys, input, dtype)
+                                       : Product::apply(input, dtype);
 }
 
 Tensor prod_along(c10::DispatchKeySet keys, const Tensor& input, int64_t dim, bool keepdim,
                   std::optional<at::ScalarType> dtype) {
-  return may_read(input)
+  return takes_pytorchs_formula(input)
              ? with_its_own_gradient<at::_ops::prod_dim_int>(keys, input, dim, keepdim, dtype)
              : ProductAlong::apply(input, dim, keepdim, dtype);
 }
 
 Tensor cumprod(c10::DispatchKeySet keys, const Tensor& input, int64_t dim,
                std::optional<at::ScalarType> dtype) {
-  return may_read(input) ? with_its_own_gradient<at::_ops::cumprod>(keys, input, dim, dtype)
-                         : CumulativeProduct::apply(input, dim, dtype);
+  return takes_pytorchs_formula(input)
+             ? with_its_own_gradient<at::_ops::cumprod>(keys, input, dim, dtype)
+             : CumulativeProduct::apply(input, dim, dtype);
 }
 
 Tensor& cumprod_(c10::DispatchKeySet keys, Tensor& self, int64_t dim,
                  std::optional<at::ScalarType> dtype) {
-  if (dtype || !at::GradMode::is_enabled() || !self.requires_grad() || may_read(self)) {
+  if (dtype || !at::GradMode::is_enabled() || !self.requires_grad() ||
+      takes_pytorchs_formula(self)) {
     with_its_own_gradient<at::_ops::cumprod_>(keys, self, dim, dtype);
     return self;
   }
