@@ -190,6 +190,7 @@ def run(case: Case, step: Step) -> None:
 
 
 def compilations(work: Callable[[], None]) -> int:
+    torch_xla.sync()  # what another test left
     before = _XLAC.last_compile_serial()
     work()
     return len(recompilation.events(before))

@@ -87,19 +87,58 @@ def test_draws_do_not_depend_on_it() -> None:
     assert in_new_thread(draw_with_the_habit) == in_new_thread(draw)
 
 
-def test_what_is_compiled_is_still_one_program(counters: Counters) -> None:
-    @torch_xla.compile
-    def step(x: Tensor) -> Tensor:
-        return (x * 2 + 1).sum()
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"full_graph": True},
+        {"max_different_graphs": 2},
+        {"tiers": "never"},
+        {"custom_compile_options": {"xla_cpu_enable_fast_math": False}},
+    ],
+    ids=lambda options: next(iter(options)),
+)
+def test_what_asks_for_more_than_to_run_is_recorded_in_compiled_functions(
+    options: dict[str, object], counters: Counters
+) -> None:
+    plain, asking = (
+        torch_xla.compile(lambda x, i: (x + i).mul(x).sum(), **given)  # type: ignore[arg-type]
+        for given in ({}, options)
+    )
 
-    def run() -> int:
-        x = torch.ones(6, 6, device="xla")
-        read_often(x)
+    def calls(function: Callable[..., Tensor]) -> int:
+        x = torch.full((6, 6), 2.0, device="xla")
         before = counters("EagerOpExecuteTime")
-        assert step(x).item() == 108
+        assert [function(x, i % 8).item() for i in range(36)] == [
+            72.0 * (2 + i % 8) for i in range(36)
+        ]
         return counters("EagerOpExecuteTime") - before
 
-    assert in_new_thread(run) == 0
+    assert in_new_thread(lambda: calls(plain)) == 4 * 3
+    assert in_new_thread(lambda: (calls(plain), calls(asking))[1]) == 0
+
+
+def test_a_compiled_training_step_of_a_small_model_runs_as_it_is_called(
+    counters: Counters,
+) -> None:
+    def train(device: str) -> list[float]:
+        torch.manual_seed(1)
+        model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1)).to(device)
+        x, y = torch.randn(8, 4).to(device), torch.randn(8, 1).to(device)
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+
+        def step() -> Tensor:
+            optimizer.zero_grad()
+            loss = F.mse_loss(model(x), y)
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        step = torch_xla.compile(step) if device == "xla" else step
+        return [step().item() for _ in range(140)]
+
+    assert in_new_thread(lambda: train("xla")) == train("cpu")
+    assert counters("UncachedCompile") == 0
+    assert counters("EagerOpExecuteTime") > 90 * 20
 
 
 def test_a_step_that_has_grown_is_recorded(counters: Counters) -> None:

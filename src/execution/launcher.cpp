@@ -24,7 +24,7 @@ namespace {
 tiers::Options options_for(const Graph& graph) {
   tiers::Options options = tiers::from_environment();
   const ActiveRegion* region = current_region();
-  options.may_be_called = region == nullptr;
+  options.may_be_called = region_may_be_called();
   if (region && region->function->tiers) {
     options.policy = *region->function->tiers;
   }

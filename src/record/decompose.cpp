@@ -3,6 +3,7 @@
 #include "record/call.h"
 #include "record/meta.h"
 
+#include <ATen/native/Resize.h>
 #include <ATen/ops/copy.h>
 #include <ATen/ops/resize.h>
 
@@ -18,7 +19,7 @@ void write_results(const c10::IValue& target, const c10::IValue& computed) {
   std::vector<at::Tensor> targets = flatten_tensors({target});
   std::vector<at::Tensor> values = flatten_tensors({computed});
   for (size_t i = 0; i < targets.size(); ++i) {
-    if (targets[i].sizes() != values[i].sizes()) {
+    if (at::native::resize_output_check(targets[i], values[i].sizes())) {  // warns
       targets[i].resize_(values[i].sizes());
     }
     targets[i].copy_(values[i]);

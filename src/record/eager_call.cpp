@@ -75,7 +75,7 @@ void run_dropout(Arguments arguments, Returns& fresh) {
 
 // Of what would be recorded.
 bool may_run_at_once(const OpInfo& info) {
-  return !info.random && current_region() == nullptr && current_scope() == nullptr &&
+  return !info.random && region_may_be_called() && current_scope() == nullptr &&
          !ExportScope::active() && !running_is_forbidden() && !spmd_enabled() &&
          pjrt::client().host_memory();
 }

@@ -19,6 +19,7 @@
 #include "trace/region.h"
 #include "trace/scope.h"
 
+#include <ATen/native/Resize.h>
 #include <ATen/ops/_conj_physical.h>
 #include <ATen/ops/neg.h>
 #include <ATen/ops/resize.h>
@@ -85,10 +86,8 @@ void resize_written(const OpInfo& info, const at::Tensor& out, const OutputSpec&
   if (out.sizes() == c10::IntArrayRef(spec.sizes)) {
     return;
   }
-  if (out.numel() != 0 && info.resizes_outputs) {
-    TORCH_WARN("An output with one or more elements was resized since it had shape ", out.sizes(),
-               ", which does not match the required output shape ", c10::IntArrayRef(spec.sizes),
-               ".");
+  if (info.resizes_outputs) {
+    at::native::resize_output_check(out, spec.sizes);  // warns
   }
   out.resize_(spec.sizes);
   if (out.strides() != c10::IntArrayRef(spec.strides)) {

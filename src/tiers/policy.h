@@ -22,8 +22,8 @@ struct Options {
   // Interpreted before the program's turn; else by the graph.
   std::optional<int64_t> runs = std::nullopt;
   int64_t compile_at_once_up_to = 0;  // operations
-  // Nothing asked for a program (a compiled function does): operations may as well run as they are
-  // called (reading_habit.h), for which they need not be recorded.
+  // Nothing asked for programs (a compiled function may, in its options): operations may as well
+  // run as they are called (reading_habit.h), for which they need not be recorded.
   bool may_be_called = false;
 };
 

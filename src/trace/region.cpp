@@ -53,6 +53,11 @@ ActiveRegion* current_region() {
   return static_cast<ActiveRegion*>(c10::ThreadLocalDebugInfo::get(kRegionKind));
 }
 
+bool region_may_be_called() {
+  const ActiveRegion* region = current_region();
+  return region == nullptr || region->function->may_be_called();
+}
+
 c10::DebugInfoKind region_kind() { return kRegionKind; }
 
 void CompiledFunction::admit(const Graph& graph) {

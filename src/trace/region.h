@@ -1,6 +1,7 @@
 // The torch_xla.compile region that the calling thread is in. Operations inside are recorded even
 // in eager mode; its rules apply to every program that runs before it ends. It travels with
 // PyTorch's thread-local state, so that the backward pass of a region is inside it, too.
+// What computes little runs as it is called there as elsewhere (tiers/reading_habit.h).
 #pragma once
 
 #include "base/mutex.h"
@@ -28,6 +29,10 @@ class CompiledFunction {
   std::map<std::string, std::string> xla_options;
   std::optional<tiers::Policy> tiers;  // instead of the environment's
 
+  // Whether it asks for no more than to run: then what computes little need not be recorded.
+  bool may_be_called() const {
+    return !full_graph && !max_different_graphs && xla_options.empty() && !tiers;
+  }
   // Counts a graph that is about to run; throws, with the differences, when there are too many.
   void admit(const Graph& graph);
 
@@ -50,6 +55,8 @@ struct ActiveRegion : c10::DebugInfoBase {
 };
 
 ActiveRegion* current_region();
+// Whether the thread is in none, or in one whose function may_be_called().
+bool region_may_be_called();
 c10::DebugInfoKind region_kind();  // under which it is in the thread's state
 
 // Whether the calling thread is where nothing may run (full_graph), and the error that says so.
