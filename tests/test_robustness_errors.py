@@ -202,22 +202,6 @@ def test_an_operator_without_any_kernel_raises() -> None:
     works_afterwards()
 
 
-def test_a_loop_without_sync_warns_once_with_its_line() -> None:
-    program = """
-    import warnings
-    total = torch.zeros(2, device="xla")
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        for _ in range(400):
-            total = total + 1
-    texts = [str(w.message) for w in caught]
-    print(len(texts), "sync" in texts[0], texts[0])
-    assert total.sum().item() == 800
-    """
-    printed = output_of(program, TORCH_XLA_PENDING_WARNING="100")
-    assert printed.startswith("1 True"), printed
-
-
 def test_use_after_fork() -> None:
     program = """
     import os, sys

@@ -12,6 +12,7 @@ import torch
 from compare import assert_same, ramp
 from torch import Tensor, nn
 from torch.package import PackageExporter, PackageImporter
+from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils.data import DataLoader, Dataset
 from torch_xla import _XLAC
 
@@ -322,3 +323,13 @@ def test_bytes_behind_the_last_whole_number_are_kept(each_tier: str) -> None:
 
     for actual, expected in zip(program("xla"), program("cpu"), strict=True):
         assert torch.equal(actual.cpu(), expected)
+
+
+def test_parameters_that_wrap_other_tensors_are_saved() -> None:
+    model = nn.Linear(2, 2, device="xla")
+    halves = model.weight.detach(), model.weight.detach() * 2
+    model.weight = nn.Parameter(TwoTensor(*halves))
+    weight = torch.load(_saved(model), weights_only=False).weight
+    assert type(weight.data) is TwoTensor and weight.requires_grad and weight.is_xla
+    for half, expected in zip((weight.a, weight.b), halves, strict=True):
+        assert half.is_xla and torch.equal(half.cpu(), expected.cpu())

@@ -1,5 +1,6 @@
 #include "bindings.h"
 
+#include "execution/growth.h"
 #include "execution/sync.h"
 #include "record/backward_pass.h"
 #include "record/registration.h"
@@ -75,6 +76,8 @@ void bind_sync(pybind11::module& m) {
         pybind11::arg("name") = "", NoGil());
   m.def("wait_for_compiler", &tiers::wait_until_idle,
         pybind11::call_guard<pybind11::gil_scoped_release>());
+  m.def("optimizer_stepped", &growth::optimizer_stepped, NoGil());
+  m.def("run_recorded", &growth::run_recorded, NoGil());
   m.def("sync_tensors", &sync_tensors, NoGil());
   m.def("wait_device_ops", &wait, pybind11::arg("device") = -1, NoGil());
   m.def("tensor_id", &tensor_id);

@@ -3,6 +3,7 @@
 #include "base/hasher.h"
 #include "base/location.h"
 #include "execution/export.h"
+#include "execution/growth.h"
 #include "execution/launcher.h"
 #include "execution/placement.h"
 #include "execution/settings.h"
@@ -239,7 +240,7 @@ void sync_device(int device, bool wait, const std::string& name) {
   }
   refuse_while_tracing("torch_xla.sync() was called: call it after the function");
   current_location();
-  reset_recorded_nodes();
+  growth::reset();
   LaunchTurn turn;
   NamedRun run = [&] {
     timeline::Scope span(timeline::Kind::Trace, "collect the graph");

@@ -1,6 +1,7 @@
 // Values between host memory and storages.
 #include "base/error.h"
 #include "execution/export.h"
+#include "execution/growth.h"
 #include "execution/placement.h"
 #include "execution/settings.h"
 #include "execution/sync.h"
@@ -187,6 +188,7 @@ at::Tensor upload(const at::Tensor& source, int device) {
   if (!is_dense_permutation(dense.sizes(), dense.strides())) {
     dense = dense.contiguous();
   }
+  growth::before_upload(device, dense.nbytes());
   OutputSpec spec = make_output_spec(dense.scalar_type(), dense.sizes(), dense.strides());
   at::Tensor result = empty_tensor(spec.dtype, dense.sizes(), dense.strides(), device);
   set_leaf(result, leaf_from_cpu(dense, spec.frame, device, !dense.is_same(source)));
@@ -211,6 +213,7 @@ void copy_from_cpu(const at::Tensor& destination, const at::Tensor& source) {
                 : at::empty(destination.sizes(), options);
     dense.copy_(source);
   }
+  growth::before_upload(device, dense.nbytes());
   OutputSpec spec = make_output_spec(dense.scalar_type(), dense.sizes(), dense.strides());
   auto data = leaf_from_cpu(dense, spec.frame, device, !dense.is_same(source));
   if (covers_storage(destination)) {

@@ -1,10 +1,10 @@
 #include "record/recorder.h"
 
-#include "base/env.h"
 #include "base/error.h"
 #include "base/location.h"
 #include "eager/mode.h"
 #include "execution/export.h"
+#include "execution/growth.h"
 #include "execution/sync.h"
 #include "metrics/metrics.h"
 #include "record/decompose.h"
@@ -29,21 +29,6 @@
 namespace torch_xla {
 
 namespace {
-
-// A loop that never syncs only grows its graph; say so once, while it is still small enough.
-void watch_growth() {
-  static const int64_t limit = env::integer("TORCH_XLA_PENDING_WARNING");
-  if (count_recorded_node() != limit) {
-    return;
-  }
-  if (pending_operation_count(current_device()) < static_cast<size_t>(limit) / 2) {
-    reset_recorded_nodes();  // values are read, which ran most of them
-    return;
-  }
-  warn("more than " + std::to_string(limit) + " operations are pending at " +
-       location_of(last_location()).str() +
-       " and nothing has run them: call torch_xla.sync() once per iteration of your loop");
-}
 
 // Where operands begin that could begin elsewhere.
 void add_starts(const CallPlan& plan, const Call& call, Node& node) {
@@ -371,7 +356,7 @@ void record_op(OpInfo& info, Arguments arguments, Returns& fresh, bool on_host) 
   if (mode == eager::Mode::Programs) {
     run_at_once(targets, generator_state);
   } else {
-    watch_growth();
+    growth::operation_recorded(call.device);
   }
   add_fresh_returns(info, plan, targets, fresh);
 }

@@ -24,7 +24,8 @@ namespace torch_xla::tiers {
 
 namespace {
 
-constexpr auto kPatienceAtExit = std::chrono::seconds(2);
+// Short scripts are run again and again: what is nearly there is kept for the next one.
+constexpr auto kPatienceAtExit = std::chrono::milliseconds(250);
 
 pid_t this_thread() { return static_cast<pid_t>(syscall(SYS_gettid)); }
 

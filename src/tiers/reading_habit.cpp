@@ -46,6 +46,7 @@ void ReadingHabit::ran(bool is_better_called) {
 }
 
 void ReadingHabit::ends_stretch() {
+  ++ends_;
   if (operations_ == 0 || !(ran_ || runs_at_once_)) {
     return;
   }

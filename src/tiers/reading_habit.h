@@ -25,6 +25,7 @@ class ReadingHabit {
   void ran(bool is_better_called);
   // A value is read, or the user ends a step.
   void ends_stretch();
+  int64_t stretches() const { return ends_; }  // that have been ended
 
  private:
   // What is read now and then is recorded, and can be looked at.
@@ -44,9 +45,10 @@ class ReadingHabit {
 
   RecentMap<size_t, Stretch> stretches_{256};  // by their first operation
   Stretch* stretch_ = nullptr;                 // since an operation has begun
-  int operations_ = 0;                         // since the last read
-  int64_t elements_ = 0;                       // at most, of these
-  bool ran_ = false;                           // some of these
+  int64_t ends_ = 0;
+  int operations_ = 0;    // since the last read
+  int64_t elements_ = 0;  // at most, of these
+  bool ran_ = false;      // some of these
   bool had_to_be_recorded_ = false;
   bool runs_at_once_ = false;
 };

@@ -382,12 +382,4 @@ void StorageState::set_value(Value value) {
   }
 }
 
-namespace {
-std::atomic<int64_t> recorded_nodes{0};
-}  // namespace
-
-int64_t count_recorded_node() { return recorded_nodes.fetch_add(1, std::memory_order_relaxed) + 1; }
-
-void reset_recorded_nodes() { recorded_nodes = 0; }
-
 }  // namespace torch_xla

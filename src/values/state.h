@@ -186,8 +186,4 @@ struct StorageState : std::enable_shared_from_this<StorageState> {
 };
 using StatePtr = std::shared_ptr<StorageState>;
 
-// Nodes recorded since the last sync of everything pending. Lock-free.
-int64_t count_recorded_node();
-void reset_recorded_nodes();
-
 }  // namespace torch_xla

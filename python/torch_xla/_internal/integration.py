@@ -22,6 +22,7 @@ from torch_xla._internal import (
     higher_order,
     hints,
     host_collectives,
+    kernel_settings,
     late_compiler,
     libraries,
     optimizers,
@@ -53,6 +54,7 @@ def install() -> None:
     _seed_with_torch()
     _fork_with_torch()
     optimizers.install()
+    kernel_settings.install()
     _number_fake_devices()
     higher_order.install()
     torch_compile.install()

@@ -10,6 +10,7 @@ import torch.optim
 import torch.utils._foreach_utils
 from torch import Tensor
 
+from torch_xla import _XLAC
 from torch_xla._internal.devices import type_name
 
 # A list saves the host some of the time of each parameter, and costs it as much as a few of them.
@@ -34,6 +35,13 @@ def install() -> None:
     adam = vars(sys.modules["torch.optim.adam"])
     lists = adam["_multi_tensor_adam"]
     _replace(lists, _with_betas_of_tensors(lists, adam["_single_tensor_adam"]), *modules)
+    optimizer.register_optimizer_step_post_hook(_end_step)
+
+
+def _end_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    """For programs that read their loss now and then, and know of no `torch_xla.sync()`."""
+    if not torch.compiler.is_compiling():
+        _XLAC.optimizer_stepped(id(optimizer))
 
 
 def _replace(original: Callable[..., Any], new: Callable[..., Any], *modules: ModuleType) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 import torch.multiprocessing.reductions
 from torch import Tensor, UntypedStorage
+from torch._subclasses import FakeTensor
 
 from torch_xla import _XLAC
 from torch_xla._internal.devices import device_index, type_name
@@ -26,6 +27,7 @@ _SERIALIZATION_PRIORITY = 30
 def install() -> None:
     _extend(Tensor, "__deepcopy__", _deepcopy_tensor, _is_copied_here)
     _extend(Tensor, "_reduce_ex_internal", _reduce_tensor, _has_own_storage)
+    _extend(Tensor, "_reduce_ex_internal", _reduce_wrapper, _is_wrapper)
     for method in (resize_, clone, byteswap, is_shared, share_memory_, _write_file, _set_from_file):
         _extend(UntypedStorage, method.__name__, method, lambda s: s.device.type == type_name)
     UntypedStorage.__new__ = _new_storage  # type: ignore[assignment]
@@ -55,6 +57,16 @@ def _has_own_storage(tensor: Tensor) -> bool:
         tensor.device.type == type_name
         and tensor.layout is torch.strided
         and type(tensor).__torch_dispatch__ is Tensor.__torch_dispatch__
+    )
+
+
+def _is_wrapper(tensor: Tensor) -> bool:
+    """Of other tensors, which are its attributes."""
+    return (
+        tensor.device.type == type_name
+        and type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__
+        and not isinstance(tensor, FakeTensor)
+        and tensor.data_ptr() == 0
     )
 
 
@@ -106,6 +118,20 @@ def _reduce_tensor(self: Tensor, proto: int) -> tuple[Any, ...]:
         *place,
         *rest,
         *metadata_argument,
+    )
+
+
+def _reduce_wrapper(self: Tensor, proto: int) -> tuple[Any, ...]:
+    torch.utils.hooks.warn_if_has_hooks(self)
+    return torch._utils._rebuild_wrapper_subclass, (
+        type(self),
+        self.dtype,
+        tuple(self.size()),
+        self.stride(),
+        self.storage_offset(),
+        self.layout,
+        self.device,
+        self.requires_grad,
     )
 
 

@@ -1,0 +1,109 @@
+#include "execution/growth.h"
+
+#include "base/env.h"
+#include "base/recent_map.h"
+#include "eager/mode.h"
+#include "execution/export.h"
+#include "execution/sync.h"
+#include "pjrt/client.h"
+#include "tiers/reading_habit.h"
+#include "trace/region.h"
+#include "trace/scope.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace torch_xla::growth {
+
+namespace {
+
+// Batches are small beside this, and it is small beside what machines have.
+constexpr size_t kMostUploaded = size_t{1} << 27;
+
+// Of what has been recorded since all of it ran.
+struct Counts {
+  size_t operations = 0;
+  size_t uploaded = 0;  // bytes, since there was an operation
+};
+thread_local Counts counts;
+thread_local int64_t runs_for_steps = 0;  // that ended steps here
+
+// What is known of an optimizer since its last step. A program that reads now and then (each 25
+// steps a line) still has its steps ended; one that reads or syncs in each need not.
+struct Stepping {
+  static constexpr int kByProgram = 2;
+  int ended_by_program = kByProgram;  // of its last steps, up to so many
+  int64_t stretches = 0;
+  int64_t runs_for_steps = 0;
+};
+
+bool may_run() {
+  return pjrt::client_started() && current_region() == nullptr && current_scope() == nullptr &&
+         !ExportScope::active() && !running_is_forbidden();
+}
+
+// Where reads have run most of it, it is no such program, and keeps its graphs.
+void run_if_pending(int device) {
+  if (!may_run()) {
+    return;
+  }
+  if (pending_operation_count(device) >= counts.operations / 2) {
+    sync_device(device, false);
+  }
+  reset();
+}
+
+}  // namespace
+
+void run_recorded() {
+  for (int device = 0; may_run() && device < pjrt::device_count_hint(); ++device) {
+    sync_device(device, false);
+  }
+}
+
+void optimizer_stepped(size_t optimizer) {
+  if (!may_run() || eager::enabled()) {
+    return;
+  }
+  static thread_local RecentMap<size_t, Stepping> optimizers(256);
+  const auto& habit = tiers::ReadingHabit::of_this_thread();
+  const auto [known, added] = [&] {
+    Stepping* found = optimizers.find(optimizer);
+    return std::pair(found != nullptr ? found : &optimizers.get_or_add(optimizer, {}),
+                     found == nullptr);
+  }();
+  // Of several optimizers the first ends the step, for all.
+  const bool ended_by_another = runs_for_steps != known->runs_for_steps;
+  if (!added && !ended_by_another) {
+    const bool ended = habit.stretches() != known->stretches;
+    known->ended_by_program =
+        ended ? std::min(known->ended_by_program + 1, Stepping::kByProgram) : 0;
+    if (known->ended_by_program < Stepping::kByProgram) {
+      ++runs_for_steps;
+      run_recorded();
+    }
+  }
+  known->stretches = habit.stretches();
+  known->runs_for_steps = runs_for_steps;
+}
+
+void before_upload(int device, size_t bytes) {
+  if (counts.operations == 0) {
+    return;
+  }
+  counts.uploaded += bytes;
+  if (counts.uploaded > kMostUploaded) {
+    run_if_pending(device);
+  }
+}
+
+void operation_recorded(int device) {
+  static const auto most = static_cast<size_t>(env::integer("TORCH_XLA_PENDING_OPERATIONS"));
+  if (++counts.operations % most == 0) {
+    run_if_pending(device);
+  }
+}
+
+void reset() { counts = {}; }
+
+}  // namespace torch_xla::growth
