@@ -3,13 +3,14 @@
 Each contender runs in a process of its own, one at a time, in turn; the loss is read each step.
 `cold` starts with an empty program cache, `full` with what `cold` left there. Prints the medians of
 the rounds, and with --json writes them. `longest later` is the longest step but for the first, in
-median steps of CPU eager, whose longest is `its own`.
+median steps of CPU eager, whose longest is `its own`; `peak` the ratio of the processes' memory.
 """
 
 import argparse
 import json
 import os
 import random
+import resource
 import statistics
 import subprocess
 import sys
@@ -23,19 +24,22 @@ from timing import ONLY_WHAT_IS_IMPORTED
 # ---- workloads: each yields when it is ready, then once per step ---------------------------------
 
 
-def training(device: str, model, make_optimizer, loss, batches) -> Iterator[None]:
+def training(
+    device: str, model, make_optimizer, loss, batches, read_every: int = 1
+) -> Iterator[None]:
     model = model.to(device)
     optimizer = make_optimizer(model)
     yield
-    for batch in batches:
+    for i, batch in enumerate(batches):
         inputs, targets = (part.to(device) for part in batch)
         optimizer.zero_grad()
         value = loss(model, inputs, targets)
         value.backward()
         optimizer.step()
-        if device == "xla":
+        if device == "xla" and read_every == 1:
             sys.modules["torch_xla"].sync()
-        value.item()
+        if i % read_every == read_every - 1:
+            value.item()
         yield
 
 
@@ -51,14 +55,38 @@ def adam(model):
     return torch.optim.Adam(model.parameters(), lr=1e-3)
 
 
-def decoder(device: str, compiled: bool) -> Iterator[None]:
-    import torch
-    from models import Decoder, DecoderConfig
+def decoder(steps: int, read_every: int):
+    """`read_every`: programs that print a line now and then know of no sync, either."""
 
-    config = DecoderConfig()
-    tokens = torch.randint(config.vocabulary, (8, 129))
-    model = maybe_compiled(Decoder(config), compiled)
-    return training(device, model, adam, cross_entropy, [(tokens[:, :-1], tokens[:, 1:])] * 60)
+    def run(device: str, compiled: bool) -> Iterator[None]:
+        import torch
+        from models import Decoder, DecoderConfig
+
+        config = DecoderConfig()
+        tokens = torch.randint(config.vocabulary, (8, 129))
+        model = maybe_compiled(Decoder(config), compiled)
+        batches = [(tokens[:, :-1], tokens[:, 1:])] * steps
+        return training(device, model, adam, cross_entropy, batches, read_every)
+
+    return run
+
+
+def evaluation(device: str, compiled: bool) -> Iterator[None]:
+    """Of 100 batches of 19 MB; its hits are read at the end."""
+    import torch
+    from torch import nn
+
+    layers = nn.Conv2d(3, 16, 7, 4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+    model = maybe_compiled(nn.Sequential(*layers, nn.Linear(16, 10)).to(device), compiled)
+    hits = torch.zeros((), device=device)
+    yield
+    with torch.no_grad():
+        for _ in range(100):
+            images, labels = torch.rand(32, 3, 224, 224), torch.randint(10, (32,))
+            hits += (model(images.to(device)).argmax(1) == labels.to(device)).sum()
+            yield
+    hits.item()
+    yield
 
 
 def gpt_dropout(device: str, compiled: bool) -> Iterator[None]:
@@ -180,7 +208,9 @@ def lbfgs(device: str, compiled: bool) -> Iterator[None]:
 
 
 WORKLOADS: dict[str, Callable[[str, bool], Iterator[None]]] = {
-    "decoder": decoder,
+    "decoder": decoder(60, 1),
+    "decoder, read each 50": decoder(200, 50),
+    "evaluation, read at its end": evaluation,
     "gpt with dropout": gpt_dropout,
     "resnet-50": resnet,
     "generate, dynamic cache": generate(None),
@@ -233,7 +263,8 @@ def work(workload: str, contender: str) -> None:
         seconds.append(now - began)
         began = now
     compiled = met.counter_value("UncachedCompile") if device == "xla" else None
-    print(json.dumps({"seconds": seconds, "compilations": compiled or 0}))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print(json.dumps({"seconds": seconds, "compilations": compiled or 0, "peak": peak}))
 
 
 CONTENDERS = {
@@ -264,8 +295,9 @@ def run(workload: str, contender: str, caches: dict[str, str]) -> dict:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def figures(steps: list[float], reference: list[float]) -> dict[str, float]:
+def figures(measured: dict, of_cpu: dict) -> dict[str, float]:
     """Ratios: of the first steps, of all, of the longest later step to the reference's median."""
+    steps, reference = measured["seconds"], of_cpu["seconds"]
     usual = statistics.median(reference)
     return {
         "first": steps[0] / reference[0],
@@ -274,6 +306,7 @@ def figures(steps: list[float], reference: list[float]) -> dict[str, float]:
         "longest later": max(steps[1:]) / usual,
         "its own": max(reference[1:]) / usual,
         "last": statistics.median(steps[-5:]) / statistics.median(reference[-5:]),
+        "peak": measured["peak"] / of_cpu["peak"],
     }
 
 
@@ -294,12 +327,13 @@ def main() -> None:
         compilations: dict[str, int] = {}
         for _ in range(options.rounds):
             caches: dict[str, str] = {}
-            reference = run(workload, "cpu", caches)["seconds"]
+            reference = run(workload, "cpu", caches)
             for name in options.contenders:
                 measured = run(workload, name, caches)
                 compilations[name] = measured["compilations"]
-                rounds[name].append(figures(measured["seconds"], reference))
-        print(f"{workload}: CPU eager {sum(reference):.2f} s for {len(reference)} steps")
+                rounds[name].append(figures(measured, reference))
+        steps = reference["seconds"]
+        print(f"{workload}: CPU eager {sum(steps):.2f} s for {len(steps)} steps")
         results[workload] = {}
         for name, found in rounds.items():
             medians = {key: statistics.median(one[key] for one in found) for key in found[0]}

@@ -60,6 +60,34 @@ def test_a_graph_that_runs_once_is_never_compiled(counters: Counters) -> None:
     assert runs(counters) == (10, 0, 0)
 
 
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.BatchNorm1d(6),
+        nn.LayerNorm(6),
+        nn.GroupNorm(2, 6),
+        nn.Conv1d(6, 4, 3),
+        nn.InstanceNorm1d(6, affine=True),
+    ],
+    ids=lambda layer: type(layer).__name__,
+)
+def test_gradients_that_were_not_asked_for_need_no_program(
+    layer: nn.Module, counters: Counters
+) -> None:
+    """Those of an input that lies column by column, as tables' do."""
+    columns = torch.linspace(-1, 1, 6 * 40).view(6, 40)
+    input = (
+        columns.t() if isinstance(layer, nn.BatchNorm1d | nn.LayerNorm) else columns[None, :, ::2]
+    )
+    found = []
+    for device in ("cpu", "xla"):
+        layer.to(device).zero_grad()
+        (layer(input.to(device)) ** 3).sum().backward()
+        found.append([parameter.grad.cpu().clone() for parameter in layer.parameters()])
+    torch.testing.assert_close(*found)
+    assert runs(counters)[2] == 0
+
+
 def test_a_long_list_read_one_by_one_is_not_looked_through_at_each_read(counters: Counters) -> None:
     x = torch.ones(4, device="xla")
     values = [(x * number).sum() for number in range(3000)]

@@ -2,7 +2,6 @@
 
 #include "base/env.h"
 #include "base/recent_map.h"
-#include "eager/mode.h"
 #include "execution/export.h"
 #include "execution/sync.h"
 #include "pjrt/client.h"
@@ -11,7 +10,6 @@
 #include "trace/scope.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace torch_xla::growth {
 
@@ -62,29 +60,24 @@ void run_recorded() {
 }
 
 void optimizer_stepped(size_t optimizer) {
-  if (!may_run() || eager::enabled()) {
+  const auto& habit = tiers::ReadingHabit::of_this_thread();
+  if (!habit.is_in_stretch() || !may_run()) {
     return;
   }
   static thread_local RecentMap<size_t, Stepping> optimizers(256);
-  const auto& habit = tiers::ReadingHabit::of_this_thread();
-  const auto [known, added] = [&] {
-    Stepping* found = optimizers.find(optimizer);
-    return std::pair(found != nullptr ? found : &optimizers.get_or_add(optimizer, {}),
-                     found == nullptr);
-  }();
-  // Of several optimizers the first ends the step, for all.
-  const bool ended_by_another = runs_for_steps != known->runs_for_steps;
-  if (!added && !ended_by_another) {
-    const bool ended = habit.stretches() != known->stretches;
-    known->ended_by_program =
-        ended ? std::min(known->ended_by_program + 1, Stepping::kByProgram) : 0;
-    if (known->ended_by_program < Stepping::kByProgram) {
+  Stepping* last = optimizers.find(optimizer);
+  if (last == nullptr) {
+    last = &optimizers.get_or_add(optimizer, {});
+  } else if (runs_for_steps == last->runs_for_steps) {  // of several, the first ends them for all
+    const bool ended = habit.stretches() != last->stretches;
+    last->ended_by_program = ended ? std::min(last->ended_by_program + 1, Stepping::kByProgram) : 0;
+    if (last->ended_by_program < Stepping::kByProgram) {
       ++runs_for_steps;
       run_recorded();
     }
   }
-  known->stretches = habit.stretches();
-  known->runs_for_steps = runs_for_steps;
+  last->stretches = habit.stretches();
+  last->runs_for_steps = runs_for_steps;
 }
 
 void before_upload(int device, size_t bytes) {
@@ -99,7 +92,7 @@ void before_upload(int device, size_t bytes) {
 
 void operation_recorded(int device) {
   static const auto most = static_cast<size_t>(env::integer("TORCH_XLA_PENDING_OPERATIONS"));
-  if (++counts.operations % most == 0) {
+  if (++counts.operations; most > 0 && counts.operations % most == 0) {
     run_if_pending(device);
   }
 }

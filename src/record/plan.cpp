@@ -198,6 +198,21 @@ size_t fresh_returns(const OpInfo& info) {
 }
 
 // What the functional operator returns, on meta (or CPU zero) tensors.
+// Gradients that were not asked for. Kernels return none; the decompositions that stand for some of
+// them on the meta device do.
+void drop_unasked(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments, IValues& results) {
+  if (arguments.empty() || info.op.schema().arguments().back().name() != "output_mask" ||
+      !arguments.back().isBoolList()) {
+    return;
+  }
+  const c10::List<bool> asked = arguments.back().toBoolList();
+  for (size_t i = 0; i < std::min(results.size(), asked.size()); ++i) {
+    if (!asked[i]) {
+      results[i] = at::Tensor();
+    }
+  }
+}
+
 std::optional<IValues> learn_results(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments) {
   if (info.mutates()) {
     std::optional<IValues> own =
@@ -222,7 +237,11 @@ std::optional<IValues> learn_results(const OpInfo& info, c10::ArrayRef<c10::IVal
     }
   }
   IValues functional = functional_arguments(info, arguments);
-  return run_checked(info, info.functional, functional);
+  std::optional<IValues> results = run_checked(info, info.functional, functional);
+  if (results) {
+    drop_unasked(info, arguments, *results);
+  }
+  return results;
 }
 
 void add_results(const OpInfo& info, const IValues& returned, Draft& draft) {

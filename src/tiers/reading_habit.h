@@ -25,7 +25,8 @@ class ReadingHabit {
   void ran(bool is_better_called);
   // A value is read, or the user ends a step.
   void ends_stretch();
-  int64_t stretches() const { return ends_; }  // that have been ended
+  bool is_in_stretch() const { return operations_ > 0; }  // not so in eager mode
+  int64_t stretches() const { return ends_; }             // that have been ended
 
  private:
   // What is read now and then is recorded, and can be looked at.
