@@ -87,6 +87,21 @@ def test_draws_do_not_depend_on_it() -> None:
     assert in_new_thread(draw_with_the_habit) == in_new_thread(draw)
 
 
+def test_a_compiled_function_has_habits_of_its_own(counters: Counters) -> None:
+    @torch_xla.compile
+    def step(x: Tensor) -> Tensor:
+        return (x * 2 + 1).sum()
+
+    def run() -> int:
+        x = torch.ones(6, 6, device="xla")
+        read_often(x)
+        before = counters("EagerOpExecuteTime")
+        assert step(x).item() == 108
+        return counters("EagerOpExecuteTime") - before
+
+    assert in_new_thread(run) == 0
+
+
 @pytest.mark.parametrize(
     "options",
     [

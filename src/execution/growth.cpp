@@ -54,7 +54,8 @@ void run_if_pending(int device) {
 }  // namespace
 
 void run_recorded() {
-  for (int device = 0; may_run() && device < pjrt::device_count_hint(); ++device) {
+  const int devices = may_run() ? pjrt::device_count_hint() : 0;
+  for (int device = 0; device < devices; ++device) {
     sync_device(device, false);
   }
 }

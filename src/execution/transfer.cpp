@@ -47,6 +47,7 @@ DeviceDataPtr leaf_from_cpu(const at::Tensor& dense, TensorType frame, int devic
   if (frame.dtype == DType::Bool && !are_bools(dense)) {
     frame.dtype = DType::Byte;
   }
+  growth::before_upload(device, frame.nbytes());
   metrics::Timed timed(metrics::metric("TransferToDeviceTime"));
   timeline::Scope span(timeline::Kind::Upload, {}, frame.nbytes());
   metrics::metric("OutboundData", metrics::Unit::Bytes).add(static_cast<double>(frame.nbytes()));
@@ -188,7 +189,6 @@ at::Tensor upload(const at::Tensor& source, int device) {
   if (!is_dense_permutation(dense.sizes(), dense.strides())) {
     dense = dense.contiguous();
   }
-  growth::before_upload(device, dense.nbytes());
   OutputSpec spec = make_output_spec(dense.scalar_type(), dense.sizes(), dense.strides());
   at::Tensor result = empty_tensor(spec.dtype, dense.sizes(), dense.strides(), device);
   set_leaf(result, leaf_from_cpu(dense, spec.frame, device, !dense.is_same(source)));
@@ -213,7 +213,6 @@ void copy_from_cpu(const at::Tensor& destination, const at::Tensor& source) {
                 : at::empty(destination.sizes(), options);
     dense.copy_(source);
   }
-  growth::before_upload(device, dense.nbytes());
   OutputSpec spec = make_output_spec(dense.scalar_type(), dense.sizes(), dense.strides());
   auto data = leaf_from_cpu(dense, spec.frame, device, !dense.is_same(source));
   if (covers_storage(destination)) {

@@ -197,7 +197,6 @@ size_t fresh_returns(const OpInfo& info) {
   return static_cast<size_t>(std::count(info.return_alias.begin(), info.return_alias.end(), -1));
 }
 
-// What the functional operator returns, on meta (or CPU zero) tensors.
 // Gradients that were not asked for. Kernels return none; the decompositions that stand for some of
 // them on the meta device do.
 void drop_unasked(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments, IValues& results) {
@@ -213,6 +212,7 @@ void drop_unasked(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments, IVal
   }
 }
 
+// What the functional operator returns, on meta (or CPU zero) tensors.
 std::optional<IValues> learn_results(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments) {
   if (info.mutates()) {
     std::optional<IValues> own =
