@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch_xla
+from process import output_of
 from torch import Tensor, nn
 from torch_xla.experimental import eager_mode_context
 from torch_xla.experimental.assume_pure import assume_pure
@@ -502,3 +503,14 @@ def test_parts_of_complex_inputs(fresh: None) -> None:
         return x.imag, (x * 2).imag, x.conj().real, written
 
     check(parts, torch.tensor([1 + 2j, 3 - 4j]))
+
+
+def test_arguments_that_are_no_tensors_in_a_fresh_process() -> None:
+    output_of(
+        """
+        parts = [torch.ones(n, 4) for n in (2, 3, 1)]
+        jagged = torch.nested.nested_tensor(parts, layout=torch.jagged, device="xla")
+        padded = torch.compile(lambda t: torch.nested.to_padded_tensor(t * 2, padding=0.0))(jagged)
+        assert padded.shape == (3, 3, 4) and padded.sum().item() == 48
+        """
+    )

@@ -50,6 +50,9 @@ MISTAKES: dict[str, Callable[[str], object]] = {
     "top-k": lambda d: torch.ones(3, device=d).topk(4),
     "index_put": lambda d: index_put(d, 2, torch.ones(3, 9999, device=d)),
     "index_put of no values": lambda d: index_put(d, 2, torch.ones(0, 9999, device=d)),
+    "too few strides": lambda d: torch.ones(3, device=d).new_empty_strided([1], []),
+    "strides of no dimension": lambda d: torch.empty_strided([2], [1, 2], device=d),
+    "negative strides": lambda d: torch.empty_strided([2, 3], [-1, 1], device=d),
     "random": lambda d: torch.randint(5, 5, (3,), device=d),
     "random in place": lambda d: torch.ones(3, device=d).random_(2, 1),
     "samples": lambda d: torch.ones(3, device=d).multinomial(4),
@@ -270,3 +273,34 @@ def test_no_warning_in_ordinary_use() -> None:
         model(torch.ones(2, 3, device="xla")).sum().backward()
         torch_xla.sync()
         assert model.weight.grad.abs().sum().item() > 0
+
+
+def test_what_warns_once_warns_again() -> None:
+    one = torch.ones(1, device="xla")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        one.std()
+    for _ in range(2):
+        with pytest.warns(UserWarning, match="degrees of freedom"):
+            one.std()
+
+
+def test_an_error_that_is_pending_leaves_settings_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_XLA_TIERS", "never")  # kernels refuse what programs do not look at
+    x, mask = torch.zeros(5, device="xla"), torch.ones(5, dtype=torch.bool, device="xla")
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        wrong = x.masked_scatter(mask, torch.ones(2, device="xla", dtype=x.dtype))
+    finally:
+        torch.set_default_dtype(before)
+    assert torch.get_default_dtype() == before
+    with pytest.raises(RuntimeError, match="Number of elements of source"):
+        wrong.cpu()
+
+
+def test_orders_of_norms_are_checked_each_time() -> None:
+    nothing = torch.zeros(0, device="xla")
+    assert torch.linalg.vector_norm(nothing, 0.9).item() == 0
+    with pytest.raises(RuntimeError, match="cannot compute"):
+        torch.linalg.vector_norm(nothing, -1.5)

@@ -377,6 +377,32 @@ def test_a_loader_in_the_middle_of_its_data_ends_before_the_interpreter() -> Non
     )
 
 
+def test_a_program_may_end_in_inference_mode() -> None:
+    output_of(
+        """
+        x = torch.ones(2, device="xla", requires_grad=True)
+        (x + 1).sum().backward()
+        torch.inference_mode().__enter__()
+        """
+    )
+
+
+def test_a_program_of_the_cpu_that_ends_with_a_backward_pass_does_not_wait() -> None:
+    output_of(
+        """
+        import atexit, os, threading, time
+
+        class Given(torch.autograd.Function):
+            forward = staticmethod(lambda context, x: x)
+            backward = staticmethod(lambda context, gradient: gradient)
+
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+        Given.apply(torch.ones(1, requires_grad=True)).backward()
+        """,
+        timeout=9,
+    )
+
+
 def test_a_fork_while_others_record() -> None:
     """The child may free tensors, and is refused at the first operation; it waits for no lock."""
     output_of(

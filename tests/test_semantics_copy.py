@@ -235,3 +235,14 @@ def test_memory_that_was_not_written_is_filled_where_algorithms_are_deterministi
         torch.use_deterministic_algorithms(False)
     for got, wanted in zip(actual, expected, strict=True):
         torch.testing.assert_close(got.cpu(), wanted, rtol=0, atol=0, equal_nan=True)
+
+
+def test_mode_is_written_where_it_is_told() -> None:
+    def program(device: str) -> tuple[Tensor, Tensor]:
+        values = torch.empty(2, dtype=torch.int64, device=device)
+        places = torch.empty(2, dtype=torch.int64, device=device)
+        numbers = torch.tensor([[1, 2, 2], [3, 3, 1]], device=device)
+        torch.mode(numbers, 1, out=(values, places))
+        return values, places
+
+    assert_same(program)

@@ -364,3 +364,19 @@ def test_what_chooses_16_bits_keeps_them(
     assert torch.equal(got.isnan(), expected.isnan())
     numbers = ~expected.isnan()
     assert torch.equal(got[numbers], expected[numbers])
+
+
+@pytest.mark.parametrize("number", [2**63, 2**64 - 1])
+def test_numbers_that_only_unsigned_integers_hold(number: int) -> None:
+    def program(device: str) -> list[torch.Tensor]:
+        values = torch.tensor([1, 2, 2**63 + 5], dtype=torch.uint64, device=device)
+        floats = torch.ones(2, device=device)
+        return [
+            *(values * number, values == number),
+            *(values ^ number, values & number, values | number),
+            *(values.clone().fill_(number), torch.where(values == 1, values, number)),
+            torch.full((2,), number, dtype=torch.uint64, device=device),
+            *(floats * number, floats.clone().fill_(number), values.float() + number),
+        ]
+
+    assert_same(program)

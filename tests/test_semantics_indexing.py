@@ -377,3 +377,15 @@ def test_a_call_warns_once_of_one_thing() -> None:
             assert len(given) == 1
     finally:
         torch.set_warn_always(always)
+
+
+def test_masks_of_which_one_has_a_single_place() -> None:
+    def program(device: str) -> list[Tensor]:
+        written, added = torch.zeros(3, 2, device=device), torch.zeros(5, 2, device=device)
+        column = torch.tensor([False, True], device=device)
+        rows = torch.ones(3, dtype=torch.bool, device=device)
+        written[rows, column] = torch.tensor([1.0, 2.0, 3.0], device=device)
+        added[rows.new_ones(5), column] += 1
+        return [written, added]
+
+    assert_same(program)

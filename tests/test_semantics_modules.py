@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -393,3 +394,18 @@ def test_embedding_bags_of_many_sizes() -> None:
             return [bags.detach(), table.grad]
 
         assert_same(program)
+
+
+def test_a_traced_function_may_read_a_value() -> None:
+    def function(x: Tensor) -> Tensor:
+        square = torch.full((), x.shape[0] == x.shape[1], dtype=torch.bool, device=x.device)
+        return x + 1 if square.all() else x
+
+    def program(device: str) -> Tensor:
+        example = torch.ones(3, 3, device=device)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            traced = torch.jit.trace(function, example, check_trace=False)
+        return traced(example * 2)
+
+    assert_same(program)

@@ -68,6 +68,9 @@ OPERATORS = {
     "logit": lambda t: torch.logit(t, 0.1),
     "one pixel unfolded": lambda t: F.unfold(t, 1),
     "pixel shuffle": lambda t: F.pixel_shuffle(t, 2),
+    "normalised": lambda t: torch.native_group_norm(
+        channels_last(t), None, None, 2, 4, 30, 2, 1e-5
+    )[0],
     "reflected": lambda t: F.pad(t, (1, 1, 2, 1), mode="reflect"),
     "replicated": lambda t: F.pad(t, (1, 1, 2, 1), mode="replicate"),
     "rfft": lambda t: torch.fft.rfft(t, dim=2).real,

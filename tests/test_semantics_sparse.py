@@ -226,6 +226,15 @@ def test_compressed_sparse_tensors(name: str) -> None:
     assert_same(program)
 
 
+def test_gradients_of_compressed_values() -> None:
+    def program(device: str) -> Tensor:
+        matrix = _csr(device).detach().requires_grad_()
+        matrix.values().square().sum().backward()
+        return matrix.grad.to_dense()
+
+    assert_same(program)
+
+
 def test_gradients_of_compressed_products() -> None:
     def program(device: str) -> list[Tensor | None]:
         values = torch.tensor([3.0, 4.0, 5.0], device=device).requires_grad_()

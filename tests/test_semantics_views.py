@@ -374,6 +374,10 @@ OVERLAPS: dict[str, Callable[[Tensor], object]] = {
     "index_copy_ of itself": lambda t: t.index_copy_(0, torch.arange(12, device=t.device), t[:]),
     "index_add_ of itself": lambda t: t.index_add_(0, torch.arange(12, device=t.device), t),
     "scatter_ of itself": lambda t: t.scatter_(0, torch.arange(12, device=t.device), t),
+    "index_put_ at its own values": lambda t: (
+        places := torch.arange(4, device=t.device)
+    ).index_put_((places,), places.clone()),
+    "cat into what it reads": lambda t: torch.cat([t[:2], t[1:3]], out=t[2:6]),
     "index_copy_ at no place": lambda t: t.index_copy_(0, torch.arange(0, device=t.device), t[:1]),
     "index_add_ at no place": lambda t: t.index_add_(0, torch.arange(0, device=t.device), t[:1]),
     "add_ of other sizes": lambda t: t[:4].add_(t[2:7]),

@@ -6,6 +6,7 @@
 #include "execution/sync.h"
 #include "graph/collect.h"
 #include "lower/graph_lowering.h"
+#include "trace/scope.h"
 
 #include <ATen/ops/empty.h>
 
@@ -90,6 +91,8 @@ void ExportScope::begin() { outer_ = std::exchange(current_export, this); }
 void ExportScope::end() { current_export = outer_; }
 
 bool ExportScope::active() { return current_export != nullptr; }
+
+bool is_traced_or_exported() { return current_scope() != nullptr || ExportScope::active(); }
 
 void ExportScope::refuse_to_read(const std::vector<StatePtr>& states) {
   if (current_export == nullptr) {

@@ -38,4 +38,8 @@ class ExportScope {
   const ExportScope* outer_ = nullptr;
 };
 
+// Whether what the calling thread records is a function being traced or a program being exported,
+// of which nothing may run.
+bool is_traced_or_exported();
+
 }  // namespace torch_xla

@@ -7,7 +7,6 @@
 #include "pjrt/client.h"
 #include "tiers/reading_habit.h"
 #include "trace/region.h"
-#include "trace/scope.h"
 
 #include <algorithm>
 
@@ -36,8 +35,8 @@ struct Stepping {
 };
 
 bool may_run() {
-  return pjrt::client_started() && current_region() == nullptr && current_scope() == nullptr &&
-         !ExportScope::active() && !running_is_forbidden();
+  return pjrt::client_started() && current_region() == nullptr && !is_traced_or_exported() &&
+         !running_is_forbidden();
 }
 
 // Where reads have run most of it, it is no such program, and keeps its graphs.
@@ -54,9 +53,8 @@ void run_if_pending(int device) {
 }  // namespace
 
 void run_recorded() {
-  const int devices = may_run() ? pjrt::device_count_hint() : 0;
-  for (int device = 0; device < devices; ++device) {
-    sync_device(device, false);
+  if (may_run()) {
+    sync_each_device(false);
   }
 }
 

@@ -25,6 +25,7 @@ tiers::Options options_for(const Graph& graph) {
   tiers::Options options = tiers::from_environment();
   const ActiveRegion* region = current_region();
   options.may_be_called = region_may_be_called();
+  options.beside_programs = tiers::ReadingHabit::of_this_thread().is_beside_programs();
   if (region && region->function->tiers) {
     options.policy = *region->function->tiers;
   }

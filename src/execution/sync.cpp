@@ -21,6 +21,7 @@
 #include "trace/scope.h"
 #include "values/pending.h"
 
+#include <ATen/TracerMode.h>
 #include <c10/util/flat_hash_map.h>
 
 #include <algorithm>
@@ -109,6 +110,7 @@ NamedRun prepare(int device, const std::vector<StatePtr>& states, RunMode mode)
 }
 
 void execute(NamedRun& run, const std::string& given) {
+  const at::tracer::impl::NoTracerDispatchMode no_trace;  // of kernels, where torch.jit.trace reads
   const ActiveRegion* region = current_region();
   const bool unnamed = region == nullptr || region->function->name.empty();
   run.execution.run(!given.empty() ? given : unnamed ? run.name : region->function->name);
@@ -254,11 +256,15 @@ void sync_device(int device, bool wait, const std::string& name) {
   }
 }
 
-void sync_all_devices(bool wait, const std::string& name) {
-  metrics::counter("MarkStep").add();
+void sync_each_device(bool wait, const std::string& name) {
   for (int device = 0; device < pjrt::device_count_hint(); ++device) {
     sync_device(device, wait, name);
   }
+}
+
+void sync_all_devices(bool wait, const std::string& name) {
+  metrics::counter("MarkStep").add();
+  sync_each_device(wait, name);
 }
 
 void run_eagerly(const std::vector<StatePtr>& states) {
@@ -362,7 +368,7 @@ HeldData materialize_data(const at::Tensor& tensor) {
     }
   }
   const StatePtr& state = state_of(tensor);
-  if (current_scope() == nullptr && !ExportScope::active()) {
+  if (!is_traced_or_exported()) {
     TraceLock lock;
     check_scope(*state);
     if (state->value() && !state->pending()) {  // the usual case of a value that was read before

@@ -15,6 +15,8 @@ namespace torch_xla {
 // needs. Returns once launched; with `wait`, once computed. `name` is the graph's in explanations
 // and errors; empty: named after the line.
 void sync_device(int device, bool wait, const std::string& name = {});
+void sync_each_device(bool wait, const std::string& name = {});
+// The same as the user's own end of a step, which is counted.
 void sync_all_devices(bool wait, const std::string& name = {});
 
 // What these storages need, and whatever else of the calling thread's needs some of the same work.

@@ -122,7 +122,7 @@ namespace {
 class LentMemory {
  public:
   explicit LentMemory(const at::Tensor& tensor) {
-    if (current_scope() == nullptr && !ExportScope::active()) {
+    if (!is_traced_or_exported()) {
       state_ = state_of(tensor).get();
       lent_ = state_->host.borrow();
     }

@@ -38,6 +38,7 @@ std::string kind_text(Number::Kind kind) {
     case Number::Kind::Bool:
       return "a bool";
     case Number::Kind::Int:
+    case Number::Kind::UInt:
       return "an int";
     case Number::Kind::Double:
       return "a float";

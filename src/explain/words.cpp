@@ -103,6 +103,8 @@ std::string number_text(const Number& number) {
       return number.integer != 0 ? "True" : "False";
     case Number::Kind::Int:
       return std::to_string(number.integer);
+    case Number::Kind::UInt:
+      return std::to_string(std::bit_cast<uint64_t>(number.integer));
     case Number::Kind::Double:
       return double_text(number.floating.real());
     case Number::Kind::Complex:

@@ -79,6 +79,8 @@ c10::Scalar scalar_of(const Number& number) {
       return number.integer != 0;
     case Number::Kind::Int:
       return number.integer;
+    case Number::Kind::UInt:
+      return std::bit_cast<uint64_t>(number.integer);
     case Number::Kind::Double:
       return number.floating.real();
     default:

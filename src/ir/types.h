@@ -73,12 +73,12 @@ struct Window {
 
 // A number of the user's program: an argument such as a learning rate, or a 0-d CPU tensor.
 struct Number {
-  enum class Kind : uint8_t { Bool, Int, Double, Complex };
+  enum class Kind : uint8_t { Bool, Int, UInt, Double, Complex };  // UInt: from 2^63 on
   Kind kind = Kind::Int;
   // In a Computation: its value is this one of the numbers that a call gives (Double); what stands
   // here is what it was when the computation was traced.
   int32_t parameter = -1;
-  int64_t integer = 0;            // Bool, Int
+  int64_t integer = 0;            // Bool, Int, UInt (its bits)
   std::complex<double> floating;  // Double (real part), Complex
   // Its value is computed on the device: that of this operand of the node, a double without
   // dimensions. What stands above means nothing then.
@@ -86,16 +86,21 @@ struct Number {
 
   static Number of(bool value) { return {Kind::Bool, -1, value, {}, -1}; }
   static Number of(int64_t value) { return {Kind::Int, -1, value, {}, -1}; }
+  static Number of(uint64_t value) {
+    return {Kind::UInt, -1, std::bit_cast<int64_t>(value), {}, -1};
+  }
   static Number of(double value) { return {Kind::Double, -1, 0, value, -1}; }
   static Number of(std::complex<double> value) { return {Kind::Complex, -1, 0, value, -1}; }
 
-  bool is_integral() const { return kind == Kind::Bool || kind == Kind::Int; }
+  bool is_integral() const { return kind <= Kind::UInt; }
   double to_double() const {
-    return is_integral() ? static_cast<double>(integer) : floating.real();
+    return kind == Kind::UInt ? static_cast<double>(std::bit_cast<uint64_t>(integer))
+           : is_integral()    ? static_cast<double>(integer)
+                              : floating.real();
   }
   int64_t to_int() const { return is_integral() ? integer : static_cast<int64_t>(floating.real()); }
   std::complex<double> to_complex() const {
-    return is_integral() ? std::complex<double>(static_cast<double>(integer)) : floating;
+    return is_integral() ? std::complex<double>(to_double()) : floating;
   }
 };
 

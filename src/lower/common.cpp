@@ -29,6 +29,8 @@ DType dtype_of_number(Number::Kind kind) {
       return DType::Bool;
     case Number::Kind::Int:
       return DType::Long;
+    case Number::Kind::UInt:
+      return DType::UInt64;
     case Number::Kind::Double:
       return DType::Float;
     default:

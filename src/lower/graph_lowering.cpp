@@ -42,6 +42,9 @@ std::vector<LoweredNumber> place_numbers(Builder& b, const Graph& graph,
     if (at >= 0) {
       if (number.value.is_integral()) {
         number.input = element(integers, at);
+        if (number.value.kind == Number::Kind::UInt) {
+          number.input = b.convert(number.input, DType::UInt64);
+        }
       } else if (number.value.kind == Number::Kind::Double) {
         number.input = element(doubles, at);
       } else {

@@ -374,7 +374,7 @@ void lower_group_norm(LowerContext& c) {
 }
 
 // Sums over the pixels of a channel: of the gradient, and of it times what is normalised.
-ChannelSums channel_sums(LowerContext& c, Ints dims, Expr grad, Expr normalized) {
+ChannelSums channel_sums_of_images(LowerContext& c, Ints dims, Expr grad, Expr normalized) {
   Builder& b = c.b;
   const bool alike = c.tensor(0).dtype() == c.tensor(1).dtype();
   const std::optional<Val> gradient = matrix_for_host(c, c.tensor(0), dims[3]),
@@ -405,7 +405,7 @@ void lower_group_norm_backward(LowerContext& c) {
   };
   Expr grad = tensor(c, 0, dtype, dims), inverse_deviation = per_group(3);
   Expr normalized = (tensor(c, 1, dtype, dims) - per_group(2)) * inverse_deviation;
-  const ChannelSums channel = channel_sums(c, dims, grad, normalized);
+  const ChannelSums channel = channel_sums_of_images(c, dims, grad, normalized);
   auto group_mean = [&](Expr per_channel) {
     std::optional<Expr> weight;
     if (!c.is_none(4)) {

@@ -7,6 +7,7 @@
 #include "pure/entry.h"
 #include "pure/record.h"
 #include "sharding/spmd.h"
+#include "tiers/reading_habit.h"
 #include "trace/region.h"
 #include "values/pending.h"
 
@@ -280,6 +281,7 @@ std::optional<Tensors> launch_entry(const EntryPtr& entry, const Tensors& argume
   for (int i = 0; i < kTries; ++i) {
     Launch launch(*entry, arguments, numbers);
     if (launch.prepare()) {
+      tiers::ReadingHabit::of_this_thread().ran_program();
       return launch.run();
     }
     if (pending == Pending::Declines) {

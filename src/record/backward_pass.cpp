@@ -7,6 +7,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/core/InferenceMode.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -70,6 +71,7 @@ Passes& passes() {
 // A backward pass of its own, without operators: the device's thread takes it up after all others.
 void pass_through(int device) {
   namespace autograd = torch::autograd;
+  c10::InferenceMode records_gradients(false);  // a program may leave it on to its end
   at::AutoGradMode with_grad(true);
   at::Tensor leaf = empty_tensor(DType::Float, {1}, {1}, device).set_requires_grad(true);
   at::Tensor result = leaf.view({1});
@@ -138,8 +140,8 @@ void begin_backward() { begun.push_back(std::make_unique<Pass>()); }
 void end_backward() { begun.pop_back(); }
 
 void drain_autograd_threads() {
-  if (!pjrt::client_started()) {
-    return;
+  if (EngineQueues::of_devices().empty()) {
+    return;  // no pass has been
   }
   for (int device = 0; device < pjrt::device_count_hint(); ++device) {
     pass_through(device);

@@ -16,7 +16,7 @@ void begin_backward();
 void end_backward();
 
 // Returns once the devices' autograd threads have let go of everything: to be called before the
-// Python interpreter ends, which those references need. Does nothing if no device was used.
+// Python interpreter ends, which those references need. Does nothing if there was no backward pass.
 void drain_autograd_threads();
 
 }  // namespace torch_xla

@@ -36,7 +36,7 @@ class Reader {
     } else if (value.isBool()) {
       word(3);
       word(value.toBool());
-    } else if (value.isDouble() || value.isComplexDouble()) {
+    } else if (value.isDouble() || value.isComplexDouble() || value.isUnsigned()) {
       number(number_of(value.toScalar()));
     } else if (value.isSymFloat()) {
       given_number(value);
@@ -321,7 +321,8 @@ Number number_of(const c10::Scalar& scalar) {
     return Number::of(scalar.toBool());
   }
   if (scalar.isIntegral(false)) {
-    return Number::of(scalar.toLong());
+    const bool large = scalar.isUnsigned() && scalar.toUInt64() > INT64_MAX;
+    return large ? Number::of(scalar.toUInt64()) : Number::of(scalar.toLong());
   }
   if (scalar.isComplex()) {
     c10::complex<double> value = scalar.toComplexDouble();

@@ -13,6 +13,7 @@
 #include "trace/region.h"
 #include "trace/scope.h"
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/InferSize.h>
 #include <ATen/native/Resize.h>
@@ -110,9 +111,11 @@ Tensor empty_memory_format(c10::IntArrayRef sizes, std::optional<at::ScalarType>
 Tensor empty_strided(c10::IntArrayRef sizes, c10::IntArrayRef strides,
                      std::optional<at::ScalarType> dtype, std::optional<c10::Layout> layout,
                      std::optional<c10::Device> device, std::optional<bool> pin_memory) {
+  const DType type = c10::dtype_or_default(dtype);
   check_options(dtype, layout, pin_memory);
   check_sizes(sizes);
-  return unwritten(c10::dtype_or_default(dtype), sizes, strides, device_index(device));
+  at::detail::computeStorageNbytes(sizes, strides, c10::elementSize(type));  // throws of strides
+  return unwritten(type, sizes, strides, device_index(device));
 }
 
 // PyTorch's gradients are copied into these when they are kept.
@@ -441,7 +444,7 @@ std::vector<Tensor> unsafe_split(const Tensor& self, int64_t size, int64_t dim) 
 
 // Of singular matrices and the like: a compiled or exported function does not look at values.
 void check_linalg(const Tensor& info, std::string_view api_name, bool is_matrix) {
-  if (current_scope() == nullptr && !ExportScope::active()) {
+  if (!is_traced_or_exported()) {
     at::native::_linalg_check_errors(info, api_name, is_matrix);
   }
 }

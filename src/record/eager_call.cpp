@@ -10,7 +10,6 @@
 #include "sharding/spmd.h"
 #include "tiers/reading_habit.h"
 #include "trace/region.h"
-#include "trace/scope.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -75,9 +74,8 @@ void run_dropout(Arguments arguments, Returns& fresh) {
 
 // Of what would be recorded.
 bool may_run_at_once(const OpInfo& info) {
-  return !info.random && region_may_be_called() && current_scope() == nullptr &&
-         !ExportScope::active() && !running_is_forbidden() && !spmd_enabled() &&
-         pjrt::client().host_memory();
+  return !info.random && region_may_be_called() && !is_traced_or_exported() &&
+         !running_is_forbidden() && !spmd_enabled() && pjrt::client().host_memory();
 }
 
 }  // namespace

@@ -82,23 +82,24 @@ Tensor cumprod_gradient_by_elements(const Tensor& gradient, const Tensor& input,
 }
 
 // Before the first zero dy_j / dx_i is y_j / x_i; for the first zero it is the product of the
-// others; after it, nothing.
+// others; after it, nothing. A product that became zero for being small changes none of that.
 Tensor cumprod_gradient(const Tensor& gradient, const Tensor& input, const Tensor& result,
                         int64_t dim) {
   if (at::GradMode::is_enabled()) {
     return cumprod_gradient_by_elements(gradient, input, dim);
   }
-  Tensor is_zero = input == 0;
-  Tensor zeros_so_far = is_zero.cumsum(dim);
-  Tensor none = zeros_so_far == 0;
-  Tensor first = is_zero.logical_and(zeros_so_far == 1);
-  Tensor nothing = at::zeros({}, gradient.options());
-  Tensor one = at::ones({}, input.options());
-  Tensor weighted = at::where(none, gradient * result.conj(), nothing);
-  Tensor before = sum_from(weighted, dim) / at::where(is_zero, one, input).conj();
-  Tensor others = at::where(first, one, input).cumprod(dim).conj();
-  Tensor at_zero = at::where(zeros_so_far == 1, gradient * others, nothing).sum(dim, true);
-  return at::where(none, before, at::where(first, at_zero, nothing));
+  const Tensor one = at::ones({}, input.options());
+  const Tensor nothing = at::zeros({}, gradient.options());
+  const Tensor is_zero = input == 0;
+  const Tensor ended = result == 0;
+  const Tensor began = at::zeros_like(ended.narrow(dim, 0, 1));
+  const Tensor ended_before = at::cat({began, ended.narrow(dim, 0, ended.size(dim) - 1)}, dim);
+  const Tensor first = is_zero.logical_and(ended_before.logical_not());
+  const Tensor weighted = at::where(ended, nothing, gradient * result.conj());
+  const Tensor before = sum_from(weighted, dim) / at::where(is_zero, one, input).conj();
+  const Tensor others = at::where(first, one, input).cumprod(dim).conj();
+  const Tensor at_zero = at::where(ended, gradient * others, nothing).sum(dim, true);
+  return at::where(first, at_zero, before);
 }
 
 int64_t wrapped(int64_t dim, const Tensor& input) { return at::maybe_wrap_dim(dim, input.dim()); }

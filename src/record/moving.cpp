@@ -181,7 +181,7 @@ bool order_moves(const OpInfo&, const c10::IValue* arguments, MovingNumbers& mov
   // A number of one kind, as others of the operator's calls will be.
   const double value = order.isInt() ? static_cast<double>(order.toInt()) : order.toDouble();
   moving.numbers.push_back({1, Number::of(value)});
-  return std::isfinite(value) && value != 0 && value != 1 && value != 2;
+  return std::isfinite(value) && value > 0 && value != 1 && value != 2;
 }
 
 // kthvalue(self, k, dim, keepdim)

@@ -56,6 +56,8 @@ void register_out_variants(torch::Library& m) {
        {"sum.IntList_out", "prod.int_out", "mean.out", "cumsum.out", "cumprod.out"}) {
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&record_in_dtype_of_out>());
   }
+  // PyTorch's own asks for a CPU, CUDA or XPU.
+  m.impl("mode.values", torch::CppFunction::makeFromBoxedFunction<&record_fallback>());
 }
 
 }  // namespace torch_xla

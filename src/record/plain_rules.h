@@ -53,6 +53,11 @@ inline at::Tensor result(c10::IntArrayRef sizes, const at::Tensor& dtype_of) {
   return at::detail::empty_meta(sizes, dtype_of.scalar_type());
 }
 
+inline at::Tensor result_in_format_of(const at::Tensor& tensor) {
+  return at::detail::empty_meta(tensor.sizes(), tensor.scalar_type(),
+                                tensor.suggest_memory_format());
+}
+
 // Sums along the way have 32 bits at least.
 inline at::Tensor wide_result(c10::IntArrayRef sizes, const at::Tensor& dtype_of) {
   return at::detail::empty_meta(sizes, at::toOpMathType(dtype_of.scalar_type()));

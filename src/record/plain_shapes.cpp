@@ -307,7 +307,7 @@ Results group_norm(const IValues& arguments) {
       !has_sizes(arguments[1], sizes) || !has_sizes(arguments[2], sizes)) {
     return std::nullopt;
   }
-  return IValues{result(input.sizes(), input), result({images, groups}, input),
+  return IValues{result_in_format_of(input), result({images, groups}, input),
                  result({images, groups}, input)};
 }
 
@@ -315,7 +315,7 @@ Results group_norm(const IValues& arguments) {
 Results group_norm_backward(const IValues& arguments) {
   const at::Tensor& input = arguments[1].toTensor();
   const at::Tensor channels = result({arguments[6].toInt()}, input);
-  return wanted(arguments, {input, channels, channels});
+  return wanted(arguments, {result_in_format_of(input), channels, channels});
 }
 
 // grad_out, input, weight, running_mean, running_var, save_mean, save_invstd, train, eps,

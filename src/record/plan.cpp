@@ -430,6 +430,7 @@ class WarningsOfAsking : public c10::WarningHandler {
     }
   }
   void forget() { given_.clear(); }
+  bool none() const { return given_.empty(); }
 
  private:
   c10::WarningHandler* outer_;
@@ -447,7 +448,9 @@ CallPlanPtr find_plan(const OpInfo& info, const Call& call, c10::ArrayRef<c10::I
     if (!plan->recorded) {
       warnings.forget();
     }
-    plans().add(info, call, plan);
+    if (warnings.none()) {  // the others are to warn each time
+      plans().add(info, call, plan);
+    }
   }
   return plan;
 }

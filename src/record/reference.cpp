@@ -279,7 +279,7 @@ bool is_mask(const at::Tensor& index) {
   return index.defined() && (index.scalar_type() == at::kBool || index.scalar_type() == at::kByte);
 }
 
-// The indices, as if each mask chose so many places.
+// The indices, as if each mask chose so many places, or one where it has fewer.
 c10::List<std::optional<at::Tensor>> with_places(const std::vector<at::Tensor>& indices,
                                                  int64_t places) {
   c10::List<std::optional<at::Tensor>> result;
@@ -287,7 +287,8 @@ c10::List<std::optional<at::Tensor>> with_places(const std::vector<at::Tensor>& 
     for (int64_t dim = 0; dim < (is_mask(index) ? index.dim() : 1); ++dim) {
       result.push_back(!index.defined() ? std::nullopt
                        : is_mask(index)
-                           ? std::optional(at::empty({places}, index.options().dtype(at::kLong)))
+                           ? std::optional(at::empty({index.numel() < places ? 1 : places},
+                                                     index.options().dtype(at::kLong)))
                            : std::optional(index));
     }
   }
@@ -297,11 +298,11 @@ c10::List<std::optional<at::Tensor>> with_places(const std::vector<at::Tensor>& 
 // How many places a mask chooses is not known here: some number must fit.
 void check_written_sizes(const at::Tensor& self, const std::vector<at::Tensor>& indices,
                          const at::Tensor& values) {
-  int64_t most = -1;  // places that a mask can choose
+  int64_t most = -1;  // places that one of the masks can choose; of the others each has one then
   std::vector<int64_t> sizes = values.sizes().vec();
   for (const at::Tensor& index : indices) {
     if (is_mask(index)) {
-      most = most < 0 ? index.numel() : std::min(most, index.numel());
+      most = std::max(most, index.numel());
     } else if (index.defined()) {
       sizes.insert(sizes.end(), index.sizes().begin(), index.sizes().end());
     }
@@ -407,20 +408,29 @@ std::optional<IValues> ask(const OpInfo& info, const c10::OperatorHandle& op,
 }
 
 // Indexed writes read no part of what they write. Others may read exactly the same.
-bool overlaps(const OpInfo& info, const c10::IValue& written, const c10::IValue& other) {
-  if (!written.isTensor() || !other.isTensor() || !is_xla(written.toTensor()) ||
-      !is_xla(other.toTensor())) {
+bool overlaps(const OpInfo& info, const at::Tensor& written, const c10::IValue& other) {
+  if (other.isList()) {  // of indices
+    const c10::ArrayRef<c10::IValue> elements = other.toListRef();
+    return std::any_of(elements.begin(), elements.end(), [&](const c10::IValue& element) {
+      return overlaps(info, written, element);
+    });
+  }
+  if (!other.isTensor() || !is_xla(other.toTensor())) {
     return false;
   }
-  const auto status = at::get_overlap_status(written.toTensor(), other.toTensor());
+  const auto status = at::get_overlap_status(written, other.toTensor());
   return status == at::MemOverlapStatus::Partial ||
          (status == at::MemOverlapStatus::Full && info.places != nullptr);
 }
 
 bool overlaps(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments) {
-  return std::any_of(info.mutated.begin(), info.mutated.end(), [&](size_t written) {
+  return std::any_of(info.mutated.begin(), info.mutated.end(), [&](size_t at) {
+    const c10::IValue& written = arguments[at];
+    if (!written.isTensor() || !is_xla(written.toTensor())) {
+      return false;
+    }
     for (size_t i = 0; i < arguments.size(); ++i) {
-      if (i != written && overlaps(info, arguments[written], arguments[i])) {
+      if (i != at && overlaps(info, written.toTensor(), arguments[i])) {
         return true;
       }
     }

@@ -50,6 +50,13 @@ void in_format_of_first(const IValues& arguments, IValues& results) {
   }
 }
 
+// Gradient, input, …
+void in_format_of_input(const IValues& arguments, IValues& results) {
+  if (results[0].isTensor() && results[0].toTensor().defined()) {
+    results[0] = in_format(results[0], arguments[1].toTensor().suggest_memory_format());
+  }
+}
+
 void as_sum(const IValues& arguments, IValues& results) {
   static const auto add = c10::Dispatcher::singleton().findSchemaOrThrow("aten::add", "Tensor");
   if (arguments[1].isTensor()) {
@@ -195,10 +202,13 @@ const std::unordered_map<std::string, Order>& orders() {
       {"aten::max_pool3d_with_indices", as_batch_of_image},
       {"aten::mse_loss_backward", dense},
       {"aten::native_dropout_backward", as_first},
+      {"aten::native_group_norm", in_format_of_first},
+      {"aten::native_group_norm_backward", in_format_of_input},
       {"aten::normal", dense},
       {"aten::pixel_shuffle", in_format_of_first},
       {"aten::polar", as_sum},
       {"aten::reflection_pad2d", in_format_of_first},
+      {"aten::reflection_pad3d", in_format_of_first},
       {"aten::replication_pad2d", in_format_of_first},
       {"aten::replication_pad3d", in_format_of_first},
       {"aten::smooth_l1_loss_backward", dense},

@@ -245,6 +245,7 @@ TORCH_LIBRARY_IMPL(_, SparseCsrXLA, m) {
 
 void register_compressed_tensors(torch::Library& m) {
   register_all_makers(m);
+  m.impl("_sparse_compressed_tensor_unsafe", &make);
   for (const char* name : {"_to_sparse_csr", "_to_sparse_csc", "_to_sparse_bsr", "_to_sparse_bsc",
                            "_validate_sparse_compressed_tensor_args"}) {
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&run_on_copies>());

@@ -127,24 +127,33 @@ bool compiles_at_once(const Estimate& estimate, const Options& options) {
 // Seconds that a program saves of a run, beside what it costs to run one at all.
 constexpr double kOperation = 8e-7, kFused = 0.07;  // of an operation; of what is moved
 
-// A program of so many elements, or that calls kernels, runs on a thread of the plugin's: two
-// handovers, which take as long as some fifty operations. Others run where they are launched, and
-// gain.
-bool is_slower_than_interpreting(const Estimate& estimate) {
-  constexpr double kHandedOver = 400, kShort = 2e-4, kHandovers = 5e-5;
-  const bool handed_over = estimate.calls_host || estimate.computed >= kHandedOver;
-  return handed_over && estimate.moving < kShort &&
+// What a program could save of it is less than two handovers to a thread take, some fifty
+// operations.
+bool is_short(const Estimate& estimate) {
+  constexpr double kShort = 2e-4, kHandovers = 5e-5;
+  return estimate.moving < kShort &&
          estimate.runs * kOperation + estimate.moving * kFused < kHandovers;
 }
+
+// A program of so many elements, or that calls kernels, runs on a thread of the plugin's. Others
+// run where they are launched, and gain.
+bool is_slower_than_interpreting(const Estimate& estimate) {
+  constexpr double kHandedOver = 400;
+  return (estimate.calls_host || estimate.computed >= kHandedOver) && is_short(estimate);
+}
+
+// Most of it is no function's own.
+bool is_recorded(const Estimate& estimate) { return 2 * estimate.recorded >= estimate.runs; }
 
 bool is_better_called(const Estimate& estimate, const Options& options) {
   constexpr double kLaunch = 2e-4, kProduct = 8e-12;
   const double product = processor::is_held_back_by_mkl() ? estimate.computed * kProduct : 0;
   const double saved =
       (estimate.runs - estimate.recorded) * kOperation + estimate.moving * kFused + product;
-  return options.may_be_called && !options.runs &&
-         estimate.operations > options.compile_at_once_up_to && estimate.modules == 0 &&
-         !estimate.recurrent && saved < kLaunch;
+  const bool could_be = options.may_be_called && is_recorded(estimate) &&
+                        (!options.beside_programs || is_short(estimate));
+  return could_be && !options.runs && estimate.operations > options.compile_at_once_up_to &&
+         estimate.modules == 0 && !estimate.recurrent && saved < kLaunch;
 }
 
 bool is_better_interpreted(const Estimate& estimate, const Options& options) {
@@ -152,8 +161,9 @@ bool is_better_interpreted(const Estimate& estimate, const Options& options) {
   const bool at_once = estimate.operations <= options.compile_at_once_up_to;
   const bool slower =
       estimate.modules == 0 && !options.runs && !at_once && is_slower_than_interpreting(estimate);
-  return estimate.recurrent || (estimate.gain < -kNoticeable && !at_once) || slower ||
-         is_better_called(estimate, options);
+  const bool kernels_gain = estimate.gain < -kNoticeable && !at_once &&
+                            !(options.beside_programs && is_recorded(estimate));
+  return estimate.recurrent || kernels_gain || slower || is_better_called(estimate, options);
 }
 
 // A larger graph compiles longer, and a small one gains little by it: many of them that come in
@@ -169,7 +179,11 @@ int64_t interpreted_runs(const Estimate& estimate, const Options& options) {
   const double run = operations * kRunOperation + estimate.moving;
   const auto in_time = static_cast<int64_t>(kSlower * estimate.compiling / run);
   const int64_t usual = std::clamp(estimate.operations / kOperationsARun, kFewest, kMost);
-  return options.runs ? *options.runs : std::clamp(in_time, usual, kMostOfSmall);
+  if (options.runs) {
+    return *options.runs;
+  }
+  const bool soon = options.beside_programs && is_recorded(estimate);
+  return soon ? usual : std::clamp(in_time, usual, kMostOfSmall);
 }
 
 }  // namespace torch_xla::tiers

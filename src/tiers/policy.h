@@ -25,6 +25,9 @@ struct Options {
   // Nothing asked for programs (a compiled function may, in its options): operations may as well
   // run as they are called (reading_habit.h), for which they need not be recorded.
   bool may_be_called = false;
+  // Functions' own programs run in the same steps (reading_habit.h): only what is too short for
+  // kernels to have a team had better be none.
+  bool beside_programs = false;
 };
 
 // TORCH_XLA_TIERS and its like. Throws for a value that is none of a policy's names.

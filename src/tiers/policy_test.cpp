@@ -42,7 +42,7 @@ TEST(PolicyTest, WhatIsRecordedForLittleComputingHadBetterBeenCalled) {
   Estimate heavy = step, loop = step, traced = step, layers = step;
   heavy.moving = 1e-2;
   loop.runs = 1500;
-  traced.runs = traced.operations = 1500, traced.recorded = 1;
+  traced.recorded = 1;  // the others are a computation's, which records nothing
   layers.recurrent = true;
   const Options recorded{.may_be_called = true};
   EXPECT_TRUE(is_better_called(step, recorded));
@@ -50,6 +50,12 @@ TEST(PolicyTest, WhatIsRecordedForLittleComputingHadBetterBeenCalled) {
   EXPECT_FALSE(is_better_interpreted(step, {}));
   for (const Estimate& other : {heavy, loop, traced, layers}) {
     EXPECT_FALSE(is_better_called(other, recorded));
+  }
+  const Estimate tiny{.operations = 20, .runs = 20, .recorded = 20};
+  for (bool beside_programs : {false, true}) {
+    const Options options{.may_be_called = true, .beside_programs = beside_programs};
+    EXPECT_TRUE(is_better_called(tiny, options));
+    EXPECT_EQ(is_better_called(step, options), !beside_programs);
   }
   EXPECT_FALSE(is_better_called(step, {.runs = 3, .may_be_called = true}));
   EXPECT_FALSE(is_better_called(step, {.compile_at_once_up_to = 200, .may_be_called = true}));
@@ -65,6 +71,9 @@ TEST(PolicyTest, FewOperationsStayInterpretedWhereKernelsAreFaster) {
   EXPECT_TRUE(is_better_interpreted(rows, soon));
   EXPECT_FALSE(is_better_interpreted(rows, at_once));
   EXPECT_FALSE(is_better_interpreted(elements, soon));
+  EXPECT_TRUE(is_better_interpreted(rows, {.beside_programs = true}));  // is such a program
+  rows.recorded = 2;
+  EXPECT_FALSE(is_better_interpreted(rows, {.beside_programs = true}));
 }
 
 TEST(PolicyTest, ModulesOfOthersAreProgramsAnyway) {

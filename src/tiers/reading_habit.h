@@ -23,6 +23,10 @@ class ReadingHabit {
   bool runs_at_once() const { return runs_at_once_; }
   // A graph that was recorded has run. Whether its operations had better been called.
   void ran(bool is_better_called);
+  // A function's own program has run, as torch.compile's do. What is recorded beside it had better
+  // be one, too: kernels' threads and the plugin's would wait for each other.
+  void ran_program() { last_program_ = ends_; }
+  bool is_beside_programs() const { return ends_ - last_program_ <= 1; }
   // A value is read, or the user ends a step.
   void ends_stretch();
   bool is_in_stretch() const { return operations_ > 0; }  // not so in eager mode
@@ -47,9 +51,10 @@ class ReadingHabit {
   RecentMap<size_t, Stretch> stretches_{256};  // by their first operation
   Stretch* stretch_ = nullptr;                 // since an operation has begun
   int64_t ends_ = 0;
-  int operations_ = 0;    // since the last read
-  int64_t elements_ = 0;  // at most, of these
-  bool ran_ = false;      // some of these
+  int64_t last_program_ = -2;  // the stretch in which one ran
+  int operations_ = 0;         // since the last read
+  int64_t elements_ = 0;       // at most, of these
+  bool ran_ = false;           // some of these
   bool had_to_be_recorded_ = false;
   bool runs_at_once_ = false;
 };

@@ -57,6 +57,15 @@ TEST_F(ReadingHabitTest, IsBrokenByMoreOperationsAndByLargerOnesAndHarderToAcqui
   EXPECT_FALSE(step(3));
 }
 
+TEST_F(ReadingHabitTest, KnowsWhatIsRecordedBesidePrograms) {
+  EXPECT_FALSE(habit_.is_beside_programs());
+  habit_.ran_program();
+  step(3);
+  EXPECT_TRUE(habit_.is_beside_programs());  // until the next one has ended, too
+  step(3);
+  EXPECT_FALSE(habit_.is_beside_programs());
+}
+
 TEST_F(ReadingHabitTest, IsKnownByTheFirstOperation) {
   const int acting = 0, training = 0;
   for (int i = 0; i < 200; ++i) {

@@ -27,6 +27,7 @@ from torch_xla._internal import (
     libraries,
     optimizers,
     plugins,
+    pytree_nodes,
     script_modules,
     sharing,
     torch_compile,
@@ -55,6 +56,7 @@ def install() -> None:
     _fork_with_torch()
     optimizers.install()
     kernel_settings.install()
+    pytree_nodes.install()
     _number_fake_devices()
     higher_order.install()
     torch_compile.install()
@@ -96,10 +98,13 @@ def _land() -> None:
 
     PyTorch's autograd thread drops gradients that Python has seen a moment after
     `torch.autograd.grad` has returned, and would abort the process if the interpreter were already
-    finalizing then; a plugin that still computes would find its own constants destroyed.
+    finalizing then, or, where that thread has only just started, would wait ten seconds for it; a
+    plugin that still computes would find its own constants destroyed.
     """
-    if os.getpid() == _PROCESS and _XLAC.client_started():
-        _XLAC.drain_autograd_threads()
+    if os.getpid() != _PROCESS:
+        return
+    _XLAC.drain_autograd_threads()
+    if _XLAC.client_started():
         # A program that failed has nobody left to tell.
         with contextlib.suppress(RuntimeError):
             _XLAC.wait_device_ops()

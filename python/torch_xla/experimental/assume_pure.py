@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from torch_xla import _XLAC
-from torch_xla._internal import closures, pytree_nodes, replay, stages, step_closures
+from torch_xla._internal import closures, replay, stages, step_closures
 from torch_xla._internal.devices import existing_device
 from torch_xla.experimental._jax_autograd import (
     j2t_autograd,
@@ -34,8 +34,6 @@ __all__ = [
     "make_fake_inputs",
     "prepare_computation_inputs",
 ]
-
-pytree_nodes.install()
 
 
 class _AllTraces:
