@@ -390,7 +390,7 @@ def test_a_program_may_end_in_inference_mode() -> None:
 def test_a_program_of_the_cpu_that_ends_with_a_backward_pass_does_not_wait() -> None:
     output_of(
         """
-        import atexit, os, threading, time
+        import os
 
         class Given(torch.autograd.Function):
             forward = staticmethod(lambda context, x: x)

@@ -141,3 +141,15 @@ def test_normal_numbers_lie_as_on_the_cpu() -> None:
         mean = reversed_in_memory(numbers(3, 4, 2)).to(device)
         assert torch.normal(mean, 1.0).is_contiguous()
         assert torch.normal(mean, mean.abs()).is_contiguous()
+
+
+def test_volumes_and_gradients_of_group_norms_lie_as_on_the_cpu() -> None:
+    def gradient(images: Tensor) -> Tensor:
+        _, mean, deviation = torch.native_group_norm(images, None, None, 2, 4, 30, 2, 1e-5)
+        arguments = (images, images, mean, deviation, None, 2, 4, 30, 2)
+        wanted = [True, False, False]
+        return torch.ops.aten.native_group_norm_backward(*arguments, wanted)[0]
+
+    volume = numbers(2, 4, 5, 6, 4).to(memory_format=torch.channels_last_3d)
+    assert_lies_alike(lambda t: F.pad(t, (1, 1, 1, 1, 1, 1), mode="reflect"), volume)
+    assert_lies_alike(gradient, channels_last(numbers(*IMAGES)))

@@ -43,17 +43,13 @@ void as_first(const IValues& arguments, IValues& results) {
   results[0] = like(arguments[0].toTensor(), results[0]);
 }
 
-void in_format_of_first(const IValues& arguments, IValues& results) {
-  const at::Tensor& first = arguments[0].toTensor();
-  if (first.dim() == results[0].toTensor().dim()) {
-    results[0] = in_format(results[0], first.suggest_memory_format());
-  }
-}
-
-// Gradient, input, …
-void in_format_of_input(const IValues& arguments, IValues& results) {
-  if (results[0].isTensor() && results[0].toTensor().defined()) {
-    results[0] = in_format(results[0], arguments[1].toTensor().suggest_memory_format());
+// The first or the second: a gradient stands before the input.
+template <size_t kPosition>
+void in_format_of(const IValues& arguments, IValues& results) {
+  const at::Tensor& argument = arguments[kPosition].toTensor();
+  if (results[0].isTensor() && results[0].toTensor().defined() &&
+      results[0].toTensor().dim() == argument.dim()) {
+    results[0] = in_format(results[0], argument.suggest_memory_format());
   }
 }
 
@@ -185,7 +181,7 @@ const std::unordered_map<std::string, Order>& orders() {
       {"aten::_fft_c2r", as_doubled_transform},
       {"aten::_fft_r2c", as_halved_transform},
       {"aten::angle", dense_if_complex},
-      {"aten::channel_shuffle", in_format_of_first},
+      {"aten::channel_shuffle", in_format_of<0>},
       {"aten::complex", as_sum},
       {"aten::convolution", as_convolution},
       {"aten::convolution_backward", as_gradients_of_convolution},
@@ -202,15 +198,15 @@ const std::unordered_map<std::string, Order>& orders() {
       {"aten::max_pool3d_with_indices", as_batch_of_image},
       {"aten::mse_loss_backward", dense},
       {"aten::native_dropout_backward", as_first},
-      {"aten::native_group_norm", in_format_of_first},
-      {"aten::native_group_norm_backward", in_format_of_input},
+      {"aten::native_group_norm", in_format_of<0>},
+      {"aten::native_group_norm_backward", in_format_of<1>},
       {"aten::normal", dense},
-      {"aten::pixel_shuffle", in_format_of_first},
+      {"aten::pixel_shuffle", in_format_of<0>},
       {"aten::polar", as_sum},
-      {"aten::reflection_pad2d", in_format_of_first},
-      {"aten::reflection_pad3d", in_format_of_first},
-      {"aten::replication_pad2d", in_format_of_first},
-      {"aten::replication_pad3d", in_format_of_first},
+      {"aten::reflection_pad2d", in_format_of<0>},
+      {"aten::reflection_pad3d", in_format_of<0>},
+      {"aten::replication_pad2d", in_format_of<0>},
+      {"aten::replication_pad3d", in_format_of<0>},
       {"aten::smooth_l1_loss_backward", dense},
   };
   return *table;

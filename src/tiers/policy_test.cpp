@@ -39,16 +39,17 @@ TEST(PolicyTest, FewOperationsStayInterpretedWhereALaunchCostsMore) {
 TEST(PolicyTest, WhatIsRecordedForLittleComputingHadBetterBeenCalled) {
   const Estimate step{
       .operations = 150, .moving = 1e-3, .runs = 150, .recorded = 150, .computed = 1e6};
-  Estimate heavy = step, loop = step, traced = step, layers = step;
+  Estimate heavy = step, loop = step, traced = step, small = step, layers = step;
   heavy.moving = 1e-2;
   loop.runs = 1500;
-  traced.recorded = 1;  // the others are a computation's, which records nothing
+  traced.runs = traced.operations = 1500, traced.recorded = 1;
+  small.recorded = 1;  // the others are a function's own, which records nothing
   layers.recurrent = true;
   const Options recorded{.may_be_called = true};
   EXPECT_TRUE(is_better_called(step, recorded));
   EXPECT_TRUE(is_better_interpreted(step, recorded));
   EXPECT_FALSE(is_better_interpreted(step, {}));
-  for (const Estimate& other : {heavy, loop, traced, layers}) {
+  for (const Estimate& other : {heavy, loop, traced, small, layers}) {
     EXPECT_FALSE(is_better_called(other, recorded));
   }
   const Estimate tiny{.operations = 20, .runs = 20, .recorded = 20};
